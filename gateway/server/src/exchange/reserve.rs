@@ -1,0 +1,187 @@
+//! Step 4: one atomic store call. Its answer *is* the current record, so the loser of a race
+//! gets the winner's result in the same round trip.
+
+use std::time::{Duration, Instant};
+
+use oncegate_core::{Claim, OwnerToken, Phases, Reserve, ReserveVerdict};
+use oncegate_policy::{InFlight, OnStoreError};
+use oncegate_store::{Certainty, Error};
+
+use super::permit::{Held, Reserved, release_later};
+use super::respond;
+use super::stage::{Context, Exit, Keyed, Reply};
+use crate::problem::Problem;
+use crate::upstream::chain;
+
+/// How often a reservation is sent when its answer does not come. Always with the same token,
+/// so that a write which landed unseen is recognised as this one.
+const ATTEMPTS: usize = 3;
+/// Two-phase routes: how long a claim lives before the go. A gateway that dies in between
+/// leaves a key that heals by itself after this.
+const CLAIM_LEASE: Duration = Duration::from_secs(2);
+
+/// After step 4: the right to execute, and what is to be executed.
+pub(crate) struct Granted {
+    pub(crate) permit: Reserved,
+    pub(crate) keyed: Keyed,
+}
+
+/// Takes the reservation, or turns the record into an answer.
+pub(crate) async fn reserve(keyed: Keyed) -> Result<Granted, Exit> {
+    let context = keyed.buffered.context.clone();
+    let guard = context.guard();
+    let Some(owner) = owner_token() else {
+        tracing::error!("the system gave no random bytes for an owner token");
+        return Err(context.problem(&Problem::Internal).into());
+    };
+    let lease = if guard.two_phase { CLAIM_LEASE } else { guard.lease };
+    let event = Reserve {
+        owner,
+        fingerprint: keyed.fingerprint,
+        phases: if guard.two_phase { Phases::Two } else { Phases::One },
+        lease,
+        retention: keyed.retention,
+        on_unknown: guard.on_unknown,
+    };
+    let asked = match guard.in_flight {
+        InFlight::Conflict => ask(&keyed, &event).await,
+        InFlight::Wait(patience) => ask_and_wait(&keyed, &event, patience).await,
+    };
+    match asked {
+        Ok(Asked { verdict, sent_at }) => match verdict {
+            ReserveVerdict::Proceed { fence, now } => {
+                let permit = Reserved::new(Held {
+                    gateway: context.gateway.clone(),
+                    operation: context.operation().clone(),
+                    identity: keyed.identity,
+                    fingerprint: keyed.fingerprint,
+                    claim: Claim { owner, fence },
+                    lease,
+                    retention: keyed.retention,
+                    lease_ends: sent_at + lease,
+                    call_ends: now.after(context.route.upstream_timeout),
+                });
+                Ok(Granted { permit, keyed })
+            }
+            refusal => Err(answer_of(&context, refusal).into()),
+        },
+        Err(NoAnswer { may_have_landed }) => {
+            if may_have_landed {
+                let gateway = context.gateway.clone();
+                release_later(gateway, keyed.identity, owner, None, lease);
+            }
+            match guard.on_store_error {
+                OnStoreError::Reject => Err(context.problem(&Problem::StoreUnavailable).into()),
+                OnStoreError::Forward => {
+                    Err(Exit::Unprotected(Box::new(keyed.buffered), "store-error"))
+                }
+            }
+        }
+    }
+}
+
+/// What a caller that may not execute is told.
+fn answer_of(context: &Context, verdict: ReserveVerdict) -> Reply {
+    match verdict {
+        ReserveVerdict::Mismatch => context.problem(&Problem::KeyReused),
+        ReserveVerdict::Busy { running_for, lease_left } => {
+            let retry_after = busy_wait(running_for, lease_left);
+            let status = context.guard().in_flight_status;
+            context.problem(&Problem::InProgress { status, retry_after })
+        }
+        ReserveVerdict::Replay { answer, at, expires_in } => {
+            respond::replay(answer, at, expires_in)
+        }
+        ReserveVerdict::NotKept { status, expires_in, .. } => {
+            respond::with_expiry(context.problem(&Problem::AnswerNotKept(status)), expires_in)
+        }
+        ReserveVerdict::Unknown { answer: Some(answer), .. } => respond::unknown(answer),
+        ReserveVerdict::Unknown { reason, answer: None } => {
+            context.problem(&Problem::OutcomeUnknown(reason))
+        }
+        // Handled by the caller, which holds what a permit needs.
+        ReserveVerdict::Proceed { .. } => context.problem(&Problem::Internal),
+    }
+}
+
+/// A verdict, and when it was asked for.
+struct Asked {
+    verdict: ReserveVerdict,
+    /// From before the command was sent, so that this side gives up before the store does.
+    sent_at: Instant,
+}
+
+/// Asks, and while another attempt runs waits for its end: woken by the winner, or looking once
+/// more when its lease or the caller's patience is over. A winner that gave its key back makes
+/// one of the waiting callers the new owner.
+async fn ask_and_wait(
+    keyed: &Keyed,
+    event: &Reserve,
+    patience: Duration,
+) -> Result<Asked, NoAnswer> {
+    let deadline = Instant::now() + patience;
+    let Some(ticket) = keyed.buffered.context.gateway.waiting.enter(keyed.identity) else {
+        return ask(keyed, event).await;
+    };
+    loop {
+        let woken = ticket.woken();
+        let asked = ask(keyed, event).await?;
+        let ReserveVerdict::Busy { lease_left, .. } = asked.verdict else { return Ok(asked) };
+        let now = Instant::now();
+        if now >= deadline {
+            return Ok(asked);
+        }
+        let look_again = deadline.min(now + lease_left);
+        // Woken or not, the store says what is true now.
+        drop(tokio::time::timeout_at(look_again.into(), woken).await);
+    }
+}
+
+/// The store gave no answer.
+struct NoAnswer {
+    may_have_landed: bool,
+}
+
+async fn ask(keyed: &Keyed, event: &Reserve) -> Result<Asked, NoAnswer> {
+    let gateway = &keyed.buffered.context.gateway;
+    let sent_at = Instant::now();
+    let mut may_have_landed = false;
+    for _ in 0..ATTEMPTS {
+        match gateway.store.reserve(&keyed.identity, event.clone()).await {
+            Ok(verdict) => return Ok(Asked { verdict, sent_at }),
+            Err(error) => {
+                report(keyed, &error);
+                match error.certainty() {
+                    Certainty::MaybeApplied => may_have_landed = true,
+                    Certainty::NotApplied => break,
+                }
+            }
+        }
+    }
+    Err(NoAnswer { may_have_landed })
+}
+
+fn report(keyed: &Keyed, error: &Error) {
+    keyed.buffered.context.gateway.metrics.store_failed(error.code());
+    tracing::warn!(
+        identity = keyed.identity.short(),
+        operation = %keyed.buffered.context.operation(),
+        command = "reserve",
+        reason = error.code(),
+        error = chain(error),
+        "a store command failed"
+    );
+}
+
+/// About as long again as it has been running, but not beyond its lease.
+fn busy_wait(running_for: Duration, lease_left: Duration) -> Duration {
+    let floor = Duration::from_secs(1);
+    running_for.min(lease_left).max(floor)
+}
+
+/// 128 random bits. `None` when the system has none to give.
+fn owner_token() -> Option<OwnerToken> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).ok()?;
+    Some(OwnerToken(bytes))
+}
