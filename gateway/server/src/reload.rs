@@ -53,12 +53,13 @@ impl Reloader {
         }
         match Generation::build(number, &self.host, loaded).await {
             Ok(generation) => {
+                tracing::info!(generation = number, ?needs_restart, "policies reloaded");
+                // The report first: whoever sees the new generation finds its report.
+                let at = SystemTime::now();
+                self.gateway.remember_reload(ReloadReport { at, error: None, needs_restart });
                 self.gateway.generation.store(Arc::new(generation));
                 self.gateway.metrics.generation.set(number);
                 self.gateway.metrics.reloaded("applied");
-                tracing::info!(generation = number, ?needs_restart, "policies reloaded");
-                let at = SystemTime::now();
-                self.gateway.remember_reload(ReloadReport { at, error: None, needs_restart });
             }
             Err(problems) => self.refused(problems.to_string()),
         }

@@ -98,11 +98,13 @@ impl Launch {
     /// Starts the process and waits until it has refused to run.
     pub async fn refused(self) -> Refusal {
         let mut gateway = self.spawn();
-        let mut output = gateway.stdout.text.subscribe();
-        patiently("the gateway to refuse its configuration", async {
-            output.wait_for(|text| text.closed).await.expect("the reader is alive");
-        })
-        .await;
+        for output in [&gateway.stdout, &gateway.stderr] {
+            let mut output = output.text.subscribe();
+            patiently("the gateway to refuse its configuration", async {
+                output.wait_for(|text| text.closed).await.expect("the reader is alive");
+            })
+            .await;
+        }
         let status = gateway.exited().await;
         Refusal { code: status.code(), log: gateway.log() }
     }

@@ -45,6 +45,11 @@ async fn plugins(gateway: &Gateway) -> String {
     gateway.status().await["plugins"].to_string()
 }
 
+/// The routes in force.
+async fn routes(gateway: &Gateway) -> String {
+    gateway.status().await["routes"].to_string()
+}
+
 /// One client: every key once, and once more, until it is told to stop. Anything but a fresh
 /// answer and its replay is a failure.
 async fn client(gateway: std::net::SocketAddr, number: usize, stop: Arc<AtomicBool>) -> usize {
@@ -79,11 +84,18 @@ case!(on both,
         while begun.elapsed() < load_time() {
             second.tick().await;
             number += 1;
-            gateway.reload(numbered(&upstream, &plugin, number)).await;
-            let marker = Request::post(&format!("/marker/{number}")).key(KEY).json(BODY);
-            assert_eq!(gateway.send(marker).await.status, 201, "policy {number} is in force");
-            let gone = Request::post(&format!("/marker/{}", number - 1)).key(KEY).json(BODY);
-            assert_eq!(gateway.send(gone).await.status, 404, "policy {} is not", number - 1);
+            gateway.write(numbered(&upstream, &plugin, number));
+            // Not just any new generation: the plugin file of the round before may cause one too.
+            until("the new policy to be in force", async || {
+                routes(&gateway).await.contains(&format!("/marker/{number}\"")).then_some(())
+            })
+            .await;
+            let marker = |number: usize| {
+                let key = format!("\"marker-{number}\"");
+                Request::post(&format!("/marker/{number}")).key(&key).json(BODY)
+            };
+            assert_eq!(gateway.send(marker(number)).await.status, 201, "policy {number} serves");
+            assert_eq!(gateway.send(marker(number - 1)).await.status, 404, "the old one does not");
 
             let before = plugins(&gateway).await;
             let relabelled = guests::relabelled(component, &format!("number {number}"));

@@ -13,9 +13,12 @@ use super::stage::{Context, Exit, Keyed, Reply};
 use crate::problem::Problem;
 use crate::upstream::chain;
 
-/// How often a reservation is sent when its answer does not come. Always with the same token,
-/// so that a write which landed unseen is recognised as this one.
-const ATTEMPTS: usize = 3;
+/// For how long a reservation whose answer did not come is sent again. Always with the same
+/// token, so that a write which landed unseen is recognised as this one.
+const ASK_AGAIN_FOR: Duration = Duration::from_secs(2);
+/// The first and the longest wait between two of these.
+const ASK_AGAIN_AFTER: (Duration, Duration) =
+    (Duration::from_millis(20), Duration::from_millis(300));
 /// Two-phase routes: how long a claim lives before the go. A gateway that dies in between
 /// leaves a key that heals by itself after this.
 const CLAIM_LEASE: Duration = Duration::from_secs(2);
@@ -146,19 +149,23 @@ async fn ask(keyed: &Keyed, event: &Reserve) -> Result<Asked, NoAnswer> {
     let gateway = &keyed.buffered.context.gateway;
     let sent_at = Instant::now();
     let mut may_have_landed = false;
-    for _ in 0..ATTEMPTS {
+    let mut wait = ASK_AGAIN_AFTER.0;
+    loop {
         match gateway.store.reserve(&keyed.identity, event.clone()).await {
             Ok(verdict) => return Ok(Asked { verdict, sent_at }),
             Err(error) => {
                 report(keyed, &error);
-                match error.certainty() {
-                    Certainty::MaybeApplied => may_have_landed = true,
-                    Certainty::NotApplied => break,
-                }
+                may_have_landed |= error.certainty() == Certainty::MaybeApplied;
             }
         }
+        // A store that was not reached at all is told at once. One that may have taken the
+        // reservation is asked again: its connection is being made anew.
+        if !may_have_landed || sent_at.elapsed() + wait >= ASK_AGAIN_FOR {
+            return Err(NoAnswer { may_have_landed });
+        }
+        tokio::time::sleep(wait).await;
+        wait = (wait * 2).min(ASK_AGAIN_AFTER.1);
     }
-    Err(NoAnswer { may_have_landed })
 }
 
 fn report(keyed: &Keyed, error: &Error) {
