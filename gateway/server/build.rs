@@ -10,7 +10,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         for input in oncegate_guest_build::inputs(package) {
             println!("cargo:rerun-if-changed={}", input.display());
         }
-        let component = oncegate_guest_build::component(package, &oncegate_guest_build::target_dir(&out))?;
+        let component =
+            oncegate_guest_build::component(package, &oncegate_guest_build::target_dir(&out))?;
         std::fs::write(out.join(format!("{package}.wasm")), component)?;
     }
     Ok(())

@@ -57,8 +57,8 @@ impl App {
         let (address, admin_address) = (tcp.local_addr()?, admin_tcp.local_addr()?);
         let (stop, stop_admin) = (CancellationToken::new(), CancellationToken::new());
         if let Some(source) = source {
-            let (watcher, changed) = Watcher::start(files)
-                .context("the policy files cannot be watched")?;
+            let (watcher, changed) =
+                Watcher::start(files).context("the policy files cannot be watched")?;
             let (gateway, settings) = (Arc::clone(&gateway), settings.clone());
             let reloader = Reloader { gateway, host, source, settings, watcher };
             tokio::spawn(reloader.run(changed, stop.clone()));
@@ -120,14 +120,19 @@ async fn cut_short(gateway: &Gateway, clients: &mut tokio::task::JoinHandle<()>)
 
 /// Binds the whole edge to one function: axum is the service inside, every request is ours.
 fn edge(gateway: Arc<Gateway>) -> Router {
-    async fn any(State(gateway): State<Arc<Gateway>>, request: Request) -> axum::response::Response {
+    async fn any(
+        State(gateway): State<Arc<Gateway>>,
+        request: Request,
+    ) -> axum::response::Response {
         exchange(gateway, request).await
     }
     Router::new().fallback(any).with_state(gateway)
 }
 
 async fn bind(setting: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(address).await.with_context(|| format!("{setting}: cannot listen on {address}"))
+    TcpListener::bind(address)
+        .await
+        .with_context(|| format!("{setting}: cannot listen on {address}"))
 }
 
 /// The admin listener shows what the gateway does; beyond this machine that needs a token.
@@ -156,7 +161,8 @@ async fn open_store(settings: &Settings) -> anyhow::Result<Arc<dyn Store>> {
     match &store.url {
         StoreUrl::Embedded(path) => {
             let opened = EmbeddedStore::open(path, EmbeddedOptions::default()).await;
-            let opened = opened.with_context(|| format!("store.url: embedded:{}", path.display()))?;
+            let opened =
+                opened.with_context(|| format!("store.url: embedded:{}", path.display()))?;
             Ok(Arc::new(opened))
         }
         StoreUrl::Redis(url) => {
@@ -185,7 +191,10 @@ async fn open_store(settings: &Settings) -> anyhow::Result<Arc<dyn Store>> {
             }
             if !health.ready {
                 let problem = health.problem.as_deref().unwrap_or("no answer yet");
-                tracing::error!(problem, "the store is not ready; guarded requests are refused until it is");
+                tracing::error!(
+                    problem,
+                    "the store is not ready; guarded requests are refused until it is"
+                );
             }
             Ok(Arc::new(redis))
         }

@@ -99,10 +99,7 @@ async fn execute(keyed: Keyed) -> Reply {
 
 /// Runs `work` to its end whether or not the client waits for it. What is still running when
 /// the drain deadline is over is dropped; its permit then releases the key or marks it unknown.
-async fn detached(
-    context: Context,
-    work: impl Future<Output = Reply> + Send + 'static,
-) -> Reply {
+async fn detached(context: Context, work: impl Future<Output = Reply> + Send + 'static) -> Reply {
     let (answer, answered) = oneshot::channel();
     let drain_over = context.gateway.drain_over.clone();
     context.gateway.tasks.spawn(async move {

@@ -52,11 +52,7 @@ pub(crate) struct Gateway {
 
 impl Gateway {
     /// Puts the parts together; the composition root is `app.rs`.
-    pub(crate) fn new(
-        store: Arc<dyn Store>,
-        generation: Generation,
-        settings: &Settings,
-    ) -> Self {
+    pub(crate) fn new(store: Arc<dyn Store>, generation: Generation, settings: &Settings) -> Self {
         let metrics = Metrics::new();
         metrics.generation.set(generation.number);
         Self {

@@ -73,14 +73,13 @@ async fn load_plugin(
     spec: &PluginSpec,
     secrets: &Arc<BTreeMap<String, Vec<u8>>>,
 ) -> Result<Arc<Plugin>, String> {
-    let bytes = match &spec.component {
-        Component::Builtin(name) => builtin::component(name)?,
-        Component::File(path) => Bytes::from(
-            tokio::fs::read(path)
-                .await
-                .map_err(|error| format!("component {} cannot be read: {error}", path.display()))?,
-        ),
-    };
+    let bytes =
+        match &spec.component {
+            Component::Builtin(name) => builtin::component(name)?,
+            Component::File(path) => Bytes::from(tokio::fs::read(path).await.map_err(|error| {
+                format!("component {} cannot be read: {error}", path.display())
+            })?),
+        };
     let source = PluginSource {
         name: spec.name.clone(),
         bytes,

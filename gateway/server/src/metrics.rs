@@ -122,17 +122,53 @@ impl Metrics {
         let mut register = |name: &str, help: &str, metric: Box<dyn RegisterInto>| {
             metric.register_into(&mut registry, name, help);
         };
-        register("requests", "Requests by operation and terminal outcome", Box::new(metrics.requests.clone()));
-        register("executions", "Upstream executions by operation and ending", Box::new(metrics.executions.clone()));
-        register("violations", "Detected losses and double executions by kind", Box::new(metrics.violations.clone()));
-        register("plugin_failures", "Plugin calls that failed, by plugin and reason", Box::new(metrics.plugin_failures.clone()));
-        register("store_errors", "Store commands that failed, by reason", Box::new(metrics.store_errors.clone()));
+        register(
+            "requests",
+            "Requests by operation and terminal outcome",
+            Box::new(metrics.requests.clone()),
+        );
+        register(
+            "executions",
+            "Upstream executions by operation and ending",
+            Box::new(metrics.executions.clone()),
+        );
+        register(
+            "violations",
+            "Detected losses and double executions by kind",
+            Box::new(metrics.violations.clone()),
+        );
+        register(
+            "plugin_failures",
+            "Plugin calls that failed, by plugin and reason",
+            Box::new(metrics.plugin_failures.clone()),
+        );
+        register(
+            "store_errors",
+            "Store commands that failed, by reason",
+            Box::new(metrics.store_errors.clone()),
+        );
         register("reloads", "Policy reloads by result", Box::new(metrics.reloads.clone()));
-        register("request_duration_seconds", "Time from request head to answer", Box::new(metrics.latency.clone()));
-        register("lease_renewals", "Leases renewed for slow upstream calls", Box::new(metrics.renewals.clone()));
-        register("reservations_held", "Reservations taken and not yet ended", Box::new(metrics.held.clone()));
+        register(
+            "request_duration_seconds",
+            "Time from request head to answer",
+            Box::new(metrics.latency.clone()),
+        );
+        register(
+            "lease_renewals",
+            "Leases renewed for slow upstream calls",
+            Box::new(metrics.renewals.clone()),
+        );
+        register(
+            "reservations_held",
+            "Reservations taken and not yet ended",
+            Box::new(metrics.held.clone()),
+        );
         register("connections", "Open client connections", Box::new(metrics.connections.clone()));
-        register("policy_generation", "Number of the policy generation that serves", Box::new(metrics.generation.clone()));
+        register(
+            "policy_generation",
+            "Number of the policy generation that serves",
+            Box::new(metrics.generation.clone()),
+        );
         Self { registry, ..metrics }
     }
 

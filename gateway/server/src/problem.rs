@@ -123,31 +123,135 @@ impl Problem {
         use Outcome as O;
         use Retry::{AfterResolution, Never, NewKey, SameKey};
         match self {
-            Self::KeyMissing => row(400, "key-missing", "An idempotency key is required", NewKey, O::Invalid),
-            Self::KeyInvalid(_) => row(400, "key-invalid", "The idempotency key is malformed", NewKey, O::Invalid),
-            Self::ScopeMissing(_) => row(401, "scope-missing", "It is not known whose key this is", SameKey, O::Invalid),
-            Self::InProgress { status, .. } => row(*status, "in-progress", "The first attempt still runs", SameKey, O::InProgress),
-            Self::KeyReused => row(422, "key-reused", "The key was used for a different request", NewKey, O::Mismatch),
-            Self::OutcomeUnknown(_) => row(409, "outcome-unknown", "It is not known how an earlier attempt ended", AfterResolution, O::Unknown),
-            Self::AttemptUnknown(UnknownReason::UpstreamTimeout) => {
-                row(504, "outcome-unknown", "The request was sent, but no answer came in time", AfterResolution, O::Unknown)
+            Self::KeyMissing => {
+                row(400, "key-missing", "An idempotency key is required", NewKey, O::Invalid)
             }
-            Self::AttemptUnknown(_) => row(502, "outcome-unknown", "The request was sent, but its answer was lost", AfterResolution, O::Unknown),
-            Self::AnswerNotKept(_) => row(409, "answer-not-kept", "The operation ran, but its answer was not kept", Never, O::Tombstone),
-            Self::BodyTooLarge(_) => row(413, "body-too-large", "The request body is too large", Never, O::Invalid),
-            Self::BodyIncomplete(_) => row(400, "body-incomplete", "The request body did not arrive whole", SameKey, O::Invalid),
-            Self::BodyTimeout => row(408, "body-timeout", "The request body did not arrive in time", SameKey, O::Invalid),
-            Self::StillRunning { .. } => row(504, "still-running", "The operation still runs; ask again with the same key", SameKey, O::StillRunning),
-            Self::UpstreamUnreachable(Unreachable::NoConnection) => row(502, "upstream-unreachable", "The request was not sent: no connection to the upstream", SameKey, O::Released),
-            Self::UpstreamUnreachable(Unreachable::ConnectTimeout) => row(503, "upstream-unreachable", "The request was not sent: the upstream did not accept in time", SameKey, O::Released),
-            Self::StoreUnavailable => row(503, "store-unavailable", "The record of earlier attempts cannot be reached", SameKey, O::StoreError),
-            Self::PluginFailed(_) => row(500, "plugin-failed", "The key of this request could not be derived", SameKey, O::PluginError),
-            Self::PluginRefused(refusal) => row(refusal.status, "plugin-refused", "The request was refused by policy", NewKey, O::Refused),
-            Self::UpgradeRefused => row(501, "upgrade-refused", "This operation cannot be upgraded or tunnelled", Never, O::Invalid),
-            Self::NoRoute => row(404, "no-route", "No route serves this request", Never, O::NoRoute),
-            Self::BadRequest(_) => row(400, "bad-request", "The request is malformed", Never, O::Invalid),
-            Self::UpstreamFailed { timeout: false } => row(502, "upstream-failed", "The upstream broke off", Never, O::PassFailed),
-            Self::UpstreamFailed { timeout: true } => row(504, "upstream-failed", "The upstream did not answer in time", Never, O::PassFailed),
+            Self::KeyInvalid(_) => {
+                row(400, "key-invalid", "The idempotency key is malformed", NewKey, O::Invalid)
+            }
+            Self::ScopeMissing(_) => {
+                row(401, "scope-missing", "It is not known whose key this is", SameKey, O::Invalid)
+            }
+            Self::InProgress { status, .. } => {
+                row(*status, "in-progress", "The first attempt still runs", SameKey, O::InProgress)
+            }
+            Self::KeyReused => row(
+                422,
+                "key-reused",
+                "The key was used for a different request",
+                NewKey,
+                O::Mismatch,
+            ),
+            Self::OutcomeUnknown(_) => row(
+                409,
+                "outcome-unknown",
+                "It is not known how an earlier attempt ended",
+                AfterResolution,
+                O::Unknown,
+            ),
+            Self::AttemptUnknown(UnknownReason::UpstreamTimeout) => row(
+                504,
+                "outcome-unknown",
+                "The request was sent, but no answer came in time",
+                AfterResolution,
+                O::Unknown,
+            ),
+            Self::AttemptUnknown(_) => row(
+                502,
+                "outcome-unknown",
+                "The request was sent, but its answer was lost",
+                AfterResolution,
+                O::Unknown,
+            ),
+            Self::AnswerNotKept(_) => row(
+                409,
+                "answer-not-kept",
+                "The operation ran, but its answer was not kept",
+                Never,
+                O::Tombstone,
+            ),
+            Self::BodyTooLarge(_) => {
+                row(413, "body-too-large", "The request body is too large", Never, O::Invalid)
+            }
+            Self::BodyIncomplete(_) => row(
+                400,
+                "body-incomplete",
+                "The request body did not arrive whole",
+                SameKey,
+                O::Invalid,
+            ),
+            Self::BodyTimeout => row(
+                408,
+                "body-timeout",
+                "The request body did not arrive in time",
+                SameKey,
+                O::Invalid,
+            ),
+            Self::StillRunning { .. } => row(
+                504,
+                "still-running",
+                "The operation still runs; ask again with the same key",
+                SameKey,
+                O::StillRunning,
+            ),
+            Self::UpstreamUnreachable(Unreachable::NoConnection) => row(
+                502,
+                "upstream-unreachable",
+                "The request was not sent: no connection to the upstream",
+                SameKey,
+                O::Released,
+            ),
+            Self::UpstreamUnreachable(Unreachable::ConnectTimeout) => row(
+                503,
+                "upstream-unreachable",
+                "The request was not sent: the upstream did not accept in time",
+                SameKey,
+                O::Released,
+            ),
+            Self::StoreUnavailable => row(
+                503,
+                "store-unavailable",
+                "The record of earlier attempts cannot be reached",
+                SameKey,
+                O::StoreError,
+            ),
+            Self::PluginFailed(_) => row(
+                500,
+                "plugin-failed",
+                "The key of this request could not be derived",
+                SameKey,
+                O::PluginError,
+            ),
+            Self::PluginRefused(refusal) => row(
+                refusal.status,
+                "plugin-refused",
+                "The request was refused by policy",
+                NewKey,
+                O::Refused,
+            ),
+            Self::UpgradeRefused => row(
+                501,
+                "upgrade-refused",
+                "This operation cannot be upgraded or tunnelled",
+                Never,
+                O::Invalid,
+            ),
+            Self::NoRoute => {
+                row(404, "no-route", "No route serves this request", Never, O::NoRoute)
+            }
+            Self::BadRequest(_) => {
+                row(400, "bad-request", "The request is malformed", Never, O::Invalid)
+            }
+            Self::UpstreamFailed { timeout: false } => {
+                row(502, "upstream-failed", "The upstream broke off", Never, O::PassFailed)
+            }
+            Self::UpstreamFailed { timeout: true } => row(
+                504,
+                "upstream-failed",
+                "The upstream did not answer in time",
+                Never,
+                O::PassFailed,
+            ),
             Self::Internal => row(500, "internal", "The gateway failed", SameKey, O::Internal),
         }
     }
@@ -160,22 +264,45 @@ impl Problem {
     /// What the caller can act on, without secrets.
     fn detail(&self) -> String {
         match self {
-            Self::KeyMissing => "Send an Idempotency-Key header: one key per intent, the same on every retry.".into(),
-            Self::KeyInvalid(rule) | Self::BadRequest(rule) | Self::BodyIncomplete(rule) => rule.clone(),
-            Self::ScopeMissing(source) => format!("The request carries no {source}, which says whose key it is."),
-            Self::InProgress { .. } => "Another attempt with this key is being executed. Ask again with the same key.".into(),
-            Self::KeyReused => "This key already names another request. A new intent needs a new key.".into(),
+            Self::KeyMissing => {
+                "Send an Idempotency-Key header: one key per intent, the same on every retry."
+                    .into()
+            }
+            Self::KeyInvalid(rule) | Self::BadRequest(rule) | Self::BodyIncomplete(rule) => {
+                rule.clone()
+            }
+            Self::ScopeMissing(source) => {
+                format!("The request carries no {source}, which says whose key it is.")
+            }
+            Self::InProgress { .. } => {
+                "Another attempt with this key is being executed. Ask again with the same key."
+                    .into()
+            }
+            Self::KeyReused => {
+                "This key already names another request. A new intent needs a new key.".into()
+            }
             Self::OutcomeUnknown(reason) | Self::AttemptUnknown(reason) => format!(
                 "The operation may or may not have taken effect ({}). It will not be executed again until that is resolved.",
                 reason.as_str()
             ),
-            Self::AnswerNotKept(status) => format!("The operation was executed and answered with status {status}. It will not be executed again."),
+            Self::AnswerNotKept(status) => format!(
+                "The operation was executed and answered with status {status}. It will not be executed again."
+            ),
             Self::BodyTooLarge(limit) => format!("At most {limit} bytes are accepted here."),
             Self::BodyTimeout => "Nothing was reserved and nothing was forwarded.".into(),
-            Self::StillRunning { .. } => "The operation goes on. Its answer will be kept for a retry with the same key.".into(),
-            Self::UpstreamUnreachable(_) => "Nothing was executed. The key is free for a retry.".into(),
-            Self::StoreUnavailable => "Nothing was executed by this attempt. Ask again with the same key.".into(),
-            Self::PluginFailed(reason) => format!("The plugin failed ({reason}). Nothing was executed."),
+            Self::StillRunning { .. } => {
+                "The operation goes on. Its answer will be kept for a retry with the same key."
+                    .into()
+            }
+            Self::UpstreamUnreachable(_) => {
+                "Nothing was executed. The key is free for a retry.".into()
+            }
+            Self::StoreUnavailable => {
+                "Nothing was executed by this attempt. Ask again with the same key.".into()
+            }
+            Self::PluginFailed(reason) => {
+                format!("The plugin failed ({reason}). Nothing was executed.")
+            }
             Self::PluginRefused(refusal) => refusal.detail.clone(),
             Self::UpgradeRefused => "An operation that is executed once needs one answer.".into(),
             Self::NoRoute => "No policy has a route for this method, host and path.".into(),
@@ -186,12 +313,16 @@ impl Problem {
 
     /// Seconds to wait, rounded up, where waiting helps.
     fn retry_after(&self) -> Option<u64> {
-        let span = match self {
-            Self::InProgress { retry_after, .. } | Self::StillRunning { retry_after } => *retry_after,
-            Self::StoreUnavailable | Self::UpstreamUnreachable(Unreachable::ConnectTimeout) => {
-                Duration::from_secs(1)
-            }
-            _ => return None,
+        let span = if let Self::InProgress { retry_after, .. }
+        | Self::StillRunning { retry_after } = self
+        {
+            *retry_after
+        } else if let Self::StoreUnavailable
+        | Self::UpstreamUnreachable(Unreachable::ConnectTimeout) = self
+        {
+            Duration::from_secs(1)
+        } else {
+            return None;
         };
         Some(span.as_millis().div_ceil(1000).clamp(1, 3600) as u64)
     }
@@ -199,10 +330,7 @@ impl Problem {
     /// Renders the answer. `base` is the configured base URL of problem pages, if any.
     pub(crate) fn response(&self, base: Option<&str>) -> Response<Body> {
         let row = self.row();
-        let code = match self {
-            Self::PluginRefused(refusal) => refusal.code.as_str(),
-            _ => row.code,
-        };
+        let code = if let Self::PluginRefused(refusal) = self { &refusal.code } else { row.code };
         let kind = match base {
             Some(base) => format!("{base}{}", row.code),
             None => format!("urn:oncegate:problem:{}", row.code),

@@ -68,7 +68,11 @@ impl Reloader {
     fn refused(&self, error: String) {
         let serving = self.gateway.generation.load().number;
         self.gateway.metrics.reloaded("refused");
-        tracing::error!(generation = serving, error, "reload refused; the old policies keep serving");
+        tracing::error!(
+            generation = serving,
+            error,
+            "reload refused; the old policies keep serving"
+        );
         let report =
             ReloadReport { at: SystemTime::now(), error: Some(error), needs_restart: Vec::new() };
         self.gateway.remember_reload(report);

@@ -51,10 +51,10 @@ impl Waiting {
         if queues.waiters >= WAITERS_MAX {
             return None;
         }
-        let queue = queues.keys.entry(identity).or_insert_with(|| Queue {
-            wake: Arc::new(Notify::new()),
-            waiters: 0,
-        });
+        let queue = queues
+            .keys
+            .entry(identity)
+            .or_insert_with(|| Queue { wake: Arc::new(Notify::new()), waiters: 0 });
         if queue.waiters >= WAITERS_PER_KEY_MAX {
             return None;
         }

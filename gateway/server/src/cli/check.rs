@@ -15,7 +15,8 @@ Examples:
 pub(super) async fn run(path: &Path) -> Result<(), Failure> {
     let (_, generation) = load_all(path).await?;
     let policy = &generation.policy;
-    let mut rows = vec![["OPERATION", "MATCH", "UPSTREAM", "KEY", "SCOPE", "KEPT"].map(str::to_owned)];
+    let mut rows =
+        vec![["OPERATION", "MATCH", "UPSTREAM", "KEY", "SCOPE", "KEPT"].map(str::to_owned)];
     rows.extend(policy.routes.iter().map(|route| row(route)));
     let mut out = std::io::stdout().lock();
     print_table(&mut out, &rows)?;

@@ -74,9 +74,15 @@ fn print_commands(address: SocketAddr, policies: &Path) {
     };
     println!("\nA payments service is behind it. Paste these into another terminal:\n");
     println!("  # 1. a charge\n  {}\n", charge("order-1042", 500));
-    println!("  # 2. the same again: the first answer, and no second charge\n  {}\n", charge("order-1042", 500));
+    println!(
+        "  # 2. the same again: the first answer, and no second charge\n  {}\n",
+        charge("order-1042", 500)
+    );
     println!("  # 3. the same key for something else: refused\n  {}\n", charge("order-1042", 900));
-    println!("Policies: {} (edit and save: they reload). Ctrl-C drains and ends.", policies.display());
+    println!(
+        "Policies: {} (edit and save: they reload). Ctrl-C drains and ends.",
+        policies.display()
+    );
 }
 
 /// The payments service: counts its charges and never looks at a key.
@@ -86,7 +92,8 @@ struct Payments {
 }
 
 async fn start_payments(stop: CancellationToken) -> anyhow::Result<SocketAddr> {
-    let tcp = TcpListener::bind("127.0.0.1:0").await.context("the payments service cannot listen")?;
+    let tcp =
+        TcpListener::bind("127.0.0.1:0").await.context("the payments service cannot listen")?;
     let address = tcp.local_addr()?;
     let router = Router::new()
         .route("/v1/payments", post(charge).get(count))

@@ -82,14 +82,16 @@ impl Explain {
             Some(path) => std::fs::read(path).with_context(|| format!("-d @{path}"))?.into(),
             None => Bytes::from(self.data.clone()),
         });
-        *request.method_mut() =
-            Method::from_bytes(self.method.as_bytes()).with_context(|| format!("-X {}", self.method))?;
+        *request.method_mut() = Method::from_bytes(self.method.as_bytes())
+            .with_context(|| format!("-X {}", self.method))?;
         *request.uri_mut() = target.parse::<Uri>().with_context(|| format!("target {target}"))?;
         for line in &self.header {
-            let (name, value) =
-                line.split_once(':').with_context(|| format!("-H {line}: `Name: value` is needed"))?;
+            let (name, value) = line
+                .split_once(':')
+                .with_context(|| format!("-H {line}: `Name: value` is needed"))?;
             let name: HeaderName = name.trim().parse().with_context(|| format!("-H {line}"))?;
-            let value = HeaderValue::from_str(value.trim()).with_context(|| format!("-H {line}"))?;
+            let value =
+                HeaderValue::from_str(value.trim()).with_context(|| format!("-H {line}"))?;
             request.headers_mut().append(name, value);
         }
         Ok(request)
@@ -98,10 +100,13 @@ impl Explain {
 
 /// Reads an HTTP/1.1 message. The body is everything after the empty line.
 fn from_file(path: &Path) -> anyhow::Result<Request<Bytes>> {
-    let bytes = std::fs::read(path).with_context(|| format!("{} cannot be read", path.display()))?;
+    let bytes =
+        std::fs::read(path).with_context(|| format!("{} cannot be read", path.display()))?;
     let mut lines = [httparse::EMPTY_HEADER; 128];
     let mut head = httparse::Request::new(&mut lines);
-    let parsed = head.parse(&bytes).with_context(|| format!("{}: not an HTTP/1.1 request", path.display()))?;
+    let parsed = head
+        .parse(&bytes)
+        .with_context(|| format!("{}: not an HTTP/1.1 request", path.display()))?;
     let httparse::Status::Complete(head_bytes) = parsed else {
         anyhow::bail!("{}: the empty line that ends the head is missing", path.display());
     };
@@ -110,10 +115,9 @@ fn from_file(path: &Path) -> anyhow::Result<Request<Bytes>> {
     *request.method_mut() = Method::from_bytes(head.method.unwrap_or("GET").as_bytes())?;
     *request.uri_mut() = head.path.unwrap_or("/").parse()?;
     for line in head.headers.iter() {
-        request.headers_mut().append(
-            line.name.parse::<HeaderName>()?,
-            HeaderValue::from_bytes(line.value)?,
-        );
+        request
+            .headers_mut()
+            .append(line.name.parse::<HeaderName>()?, HeaderValue::from_bytes(line.value)?);
     }
     Ok(request)
 }
@@ -159,7 +163,8 @@ async fn tell(
         plugins,
         ending: Ending::Untracked(why.to_owned()),
     };
-    let Some(matched) = generation.policy.route(&host, parts.method.as_str(), parts.uri.path()) else {
+    let Some(matched) = generation.policy.route(&host, parts.method.as_str(), parts.uri.path())
+    else {
         return Ok(untracked(None, Vec::new(), "no route matches: 404"));
     };
     let route = Arc::clone(matched.route);
@@ -179,7 +184,8 @@ async fn tell(
                 return Ok(untracked(Some(Arc::clone(&route)), said, "forwarded unprotected"));
             }
             Ok(Decision::Reject(refusal)) => {
-                let text = format!("reject: {} {} ({})", refusal.status, refusal.code, refusal.detail);
+                let text =
+                    format!("reject: {} {} ({})", refusal.status, refusal.code, refusal.detail);
                 said.push((name.clone(), text));
                 return Ok(untracked(Some(Arc::clone(&route)), said, "refused by the plugin"));
             }
@@ -188,13 +194,21 @@ async fn tell(
         said.push((name.clone(), text));
         if let Some(tracking) = tracking {
             let ending = track(generation, namespace, &route, guard, name, &tracking, &view);
-            return Ok(Story { request: line, route: Some(Arc::clone(&route)), plugins: said, ending });
+            return Ok(Story {
+                request: line,
+                route: Some(Arc::clone(&route)),
+                plugins: said,
+                ending,
+            });
         }
     }
-    let why = format!("no plugin found a key; missing_key = {}", match guard.missing_key {
-        MissingKey::Reject => "reject",
-        MissingKey::Forward => "forward",
-    });
+    let why = format!(
+        "no plugin found a key; missing_key = {}",
+        match guard.missing_key {
+            MissingKey::Reject => "reject",
+            MissingKey::Forward => "forward",
+        }
+    );
     Ok(untracked(Some(route), said, &why))
 }
 
@@ -219,7 +233,8 @@ fn track(
     view: &plugin_host::Request,
 ) -> Ending {
     let secret = generation.fingerprint_secret.as_deref();
-    let derivation = match derivation_of(namespace, &route.operation, guard, tracking, view, secret) {
+    let derivation = match derivation_of(namespace, &route.operation, guard, tracking, view, secret)
+    {
         Ok(derivation) => derivation,
         Err(why) => return Ending::Untracked(why.to_string()),
     };
@@ -241,7 +256,15 @@ fn track(
     let source = source_of(tracking, view);
     let by = by.to_owned();
     Ending::Tracked(Box::new(Tracked {
-        by, source, key, scope, identity, fingerprint, parts, ignored, retention,
+        by,
+        source,
+        key,
+        scope,
+        identity,
+        fingerprint,
+        parts,
+        ignored,
+        retention,
     }))
 }
 
@@ -249,7 +272,11 @@ impl Story {
     fn print(&self, out: &mut impl Write) -> std::io::Result<()> {
         writeln!(out, "request      {}", self.request)?;
         if let Some(route) = &self.route {
-            writeln!(out, "route        {} ({}) -> upstream {}", route.operation, route.matcher, route.upstream.name)?;
+            writeln!(
+                out,
+                "route        {} ({}) -> upstream {}",
+                route.operation, route.matcher, route.upstream.name
+            )?;
         }
         for (name, said) in &self.plugins {
             writeln!(out, "plugin       {name}: {said}")?;
@@ -263,10 +290,21 @@ impl Story {
 
 impl Tracked {
     fn print(&self, out: &mut impl Write) -> std::io::Result<()> {
-        writeln!(out, "key          {} (by {}: {})", masked(self.key.expose()), self.by, self.source)?;
+        writeln!(
+            out,
+            "key          {} (by {}: {})",
+            masked(self.key.expose()),
+            self.by,
+            self.source
+        )?;
         writeln!(out, "scope        {}", self.scope)?;
         writeln!(out, "identity     {}", self.identity.to_hex())?;
-        writeln!(out, "fingerprint  v{} {}", self.fingerprint.version, hex(&self.fingerprint.digest))?;
+        writeln!(
+            out,
+            "fingerprint  v{} {}",
+            self.fingerprint.version,
+            hex(&self.fingerprint.digest)
+        )?;
         for part in &self.parts {
             writeln!(out, "  {:<24} {}", part.tag, shown(part))?;
         }
@@ -319,9 +357,12 @@ fn shown(part: &Resolved) -> String {
         Some(value) if part.tag.starts_with("header:") => masked(&String::from_utf8_lossy(value)),
         Some(value) => {
             let text = String::from_utf8_lossy(value);
-            let text: String = text.chars().flat_map(char::escape_debug).take(LONGEST + 1).collect();
+            let text: String =
+                text.chars().flat_map(char::escape_debug).take(LONGEST + 1).collect();
             match text.char_indices().nth(LONGEST) {
-                Some((at, _)) => format!("{}… ({} bytes)", text.get(..at).unwrap_or_default(), value.len()),
+                Some((at, _)) => {
+                    format!("{}… ({} bytes)", text.get(..at).unwrap_or_default(), value.len())
+                }
                 None => text,
             }
         }

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use oncegate_core::{Fingerprint, Framer, Identity, Key, Operation};
 use oncegate_plugin_host::{self as plugin_host, Decision, KeySource, Part, Resolved, Tracking};
-use oncegate_policy::{FingerprintMode, FingerprintRule, Guard, MissingKey, OnPluginError, ScopeSource};
+use oncegate_policy::{
+    FingerprintMode, FingerprintRule, Guard, MissingKey, OnPluginError, ScopeSource,
+};
 use sha2::{Digest, Sha256};
 
 use super::stage::{Buffered, Exit, Keyed};
@@ -173,12 +175,7 @@ fn scope_of(
 }
 
 /// The digest under which the record is filed.
-fn identity_of(
-    namespace: &str,
-    operation: &Operation,
-    scope: &[u8],
-    key: &Key,
-) -> Identity {
+fn identity_of(namespace: &str, operation: &Operation, scope: &[u8], key: &Key) -> Identity {
     let mut hasher = Sha256::new();
     Identity::frame(namespace, operation, scope, key, |bytes| hasher.update(bytes));
     Identity(hasher.finalize().into())

@@ -76,7 +76,8 @@ pub(crate) async fn forward(granted: Granted) -> Result<Called, Exit> {
 async fn call(buffered: &Buffered, parts: http::request::Parts) -> CallOutcome {
     let context = &buffered.context;
     let deadline = tokio::time::Instant::now() + context.route.upstream_timeout;
-    let sent = context.gateway.upstream.send_buffered(&context.route.upstream, &parts, buffered.body());
+    let sent =
+        context.gateway.upstream.send_buffered(&context.route.upstream, &parts, buffered.body());
     match tokio::time::timeout_at(deadline, sent).await {
         Ok(Ok(response)) => {
             let limit = context.guard().max_answer;
@@ -163,10 +164,9 @@ fn with_trailers(data: Bytes, trailers: HeaderMap) -> Body {
 }
 
 fn is_event_stream(headers: &HeaderMap) -> bool {
-    headers
-        .get(header::CONTENT_TYPE)
-        .and_then(|value| value.to_str().ok())
-        .is_some_and(|value| value.trim_start().to_ascii_lowercase().starts_with("text/event-stream"))
+    headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).is_some_and(|value| {
+        value.trim_start().to_ascii_lowercase().starts_with("text/event-stream")
+    })
 }
 
 /// The request as it goes upstream: rebuilt with one length, one host and one key.
@@ -204,7 +204,8 @@ pub(crate) fn clean(parts: &mut http::request::Parts, key_header: Option<&Header
 
 /// HTTP/2 may split `Cookie` into several lines; HTTP/1.1 knows one (RFC 9113, 8.2.3).
 fn join_cookies(headers: &mut HeaderMap) {
-    let lines: Vec<&[u8]> = headers.get_all(header::COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    let lines: Vec<&[u8]> =
+        headers.get_all(header::COOKIE).iter().map(HeaderValue::as_bytes).collect();
     if lines.len() > 1
         && let Ok(mut joined) = HeaderValue::from_bytes(&lines.join(&b"; "[..]))
     {

@@ -38,7 +38,8 @@ pub(crate) async fn unprotected(buffered: Buffered, why: &'static str) -> Reply 
     let mut parts = buffered.parts.clone();
     let keep = forward_name(&context);
     clean(&mut parts, keep.as_ref());
-    let send = context.gateway.upstream.send_buffered(&context.route.upstream, &parts, buffered.body());
+    let send =
+        context.gateway.upstream.send_buffered(&context.route.upstream, &parts, buffered.body());
     match tokio::time::timeout(context.route.upstream_timeout, send).await {
         Ok(Ok(response)) => Reply::guarded(Outcome::Unprotected, streamed(response)),
         Ok(Err(CallError::NeverSent(why, cause))) => {

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use oncegate_core::{
-    Claim, Dispatch, DispatchVerdict, Ending, Fence, Finish, FinishVerdict, Fingerprint, Identity,
-    Operation, OwnerToken, Reassert, ReassertVerdict, Release, ReleaseVerdict, Renew,
-    RenewVerdict, Timestamp, UnknownReason,
+    Claim, Dispatch, DispatchVerdict, Ending, Fence, Fingerprint, Finish, FinishVerdict, Identity,
+    Operation, OwnerToken, Reassert, ReassertVerdict, Release, ReleaseVerdict, Renew, RenewVerdict,
+    Timestamp, UnknownReason,
 };
 use oncegate_store::{Certainty, Error};
 
@@ -146,8 +146,7 @@ fn pause(held: &Held) -> Duration {
 impl Held {
     async fn renew_for_ever(&self) -> std::convert::Infallible {
         loop {
-            let event =
-                Renew { claim: self.claim, lease: self.lease, retention: self.retention };
+            let event = Renew { claim: self.claim, lease: self.lease, retention: self.retention };
             match self.gateway.store.renew(&self.identity, event).await {
                 Ok(RenewVerdict::Renewed) => self.gateway.metrics.lease_renewed(),
                 Ok(RenewVerdict::Superseded) => self.superseded("renew"),
@@ -244,7 +243,13 @@ impl Held {
             Err(error) => {
                 self.store_failed("release", &error);
                 let lease = self.lease;
-                release_later(self.gateway, self.identity, self.claim.owner, Some(self.claim.fence), lease);
+                release_later(
+                    self.gateway,
+                    self.identity,
+                    self.claim.owner,
+                    Some(self.claim.fence),
+                    lease,
+                );
             }
         }
     }

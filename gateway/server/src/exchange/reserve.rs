@@ -50,36 +50,36 @@ pub(crate) async fn reserve(keyed: Keyed) -> Result<Granted, Exit> {
         InFlight::Conflict => ask(&keyed, &event).await,
         InFlight::Wait(patience) => ask_and_wait(&keyed, &event, patience).await,
     };
-    match asked {
-        Ok(Asked { verdict, sent_at }) => match verdict {
-            ReserveVerdict::Proceed { fence, now } => {
-                let permit = Reserved::new(Held {
-                    gateway: context.gateway.clone(),
-                    operation: context.operation().clone(),
-                    identity: keyed.identity,
-                    fingerprint: keyed.fingerprint,
-                    claim: Claim { owner, fence },
-                    lease,
-                    retention: keyed.retention,
-                    lease_ends: sent_at + lease,
-                    call_ends: now.after(context.route.upstream_timeout),
-                });
-                Ok(Granted { permit, keyed })
-            }
-            refusal => Err(answer_of(&context, refusal).into()),
-        },
-        Err(NoAnswer { may_have_landed }) => {
-            if may_have_landed {
-                let gateway = context.gateway.clone();
-                release_later(gateway, keyed.identity, owner, None, lease);
-            }
-            match guard.on_store_error {
-                OnStoreError::Reject => Err(context.problem(&Problem::StoreUnavailable).into()),
-                OnStoreError::Forward => {
-                    Err(Exit::Unprotected(Box::new(keyed.buffered), "store-error"))
-                }
-            }
-        }
+    let Asked { verdict, sent_at } = match asked {
+        Ok(asked) => asked,
+        Err(no_answer) => return Err(without_store(keyed, owner, lease, no_answer)),
+    };
+    let ReserveVerdict::Proceed { fence, now } = verdict else {
+        return Err(answer_of(&context, verdict).into());
+    };
+    let permit = Reserved::new(Held {
+        gateway: context.gateway.clone(),
+        operation: context.operation().clone(),
+        identity: keyed.identity,
+        fingerprint: keyed.fingerprint,
+        claim: Claim { owner, fence },
+        lease,
+        retention: keyed.retention,
+        lease_ends: sent_at + lease,
+        call_ends: now.after(context.route.upstream_timeout),
+    });
+    Ok(Granted { permit, keyed })
+}
+
+/// The store could not say. Refused by default; forwarded unprotected where the policy says so.
+fn without_store(keyed: Keyed, owner: OwnerToken, lease: Duration, no_answer: NoAnswer) -> Exit {
+    let context = &keyed.buffered.context;
+    if no_answer.may_have_landed {
+        release_later(context.gateway.clone(), keyed.identity, owner, None, lease);
+    }
+    match context.guard().on_store_error {
+        OnStoreError::Reject => context.problem(&Problem::StoreUnavailable).into(),
+        OnStoreError::Forward => Exit::Unprotected(Box::new(keyed.buffered), "store-error"),
     }
 }
 

@@ -18,7 +18,7 @@ pub(crate) fn fresh(recorded: Recorded) -> Reply {
         Shown::Answer(mut head, body) => {
             // What an inner gateway said about its own hop is not this hop's word.
             headers::strip_gateway_only(&mut head.headers);
-            if !matches!(hyper::body::Body::size_hint(&body).exact(), None) {
+            if hyper::body::Body::size_hint(&body).exact().is_some() {
                 head.headers.remove(header::CONTENT_LENGTH);
             }
             Reply::guarded(outcome, Response::from_parts(*head, body))

@@ -10,10 +10,8 @@ use crate::outcome::Outcome;
 /// gateway says more than the status does: its "in progress" must not be kept as the answer,
 /// and asking it again under the same key is safe.
 pub(crate) fn meaning(table: &SettleTable, status: u16, headers: &HeaderMap) -> Meaning {
-    let inner = headers
-        .get(headers::STATUS)
-        .and_then(|value| value.to_str().ok())
-        .and_then(Outcome::parse);
+    let inner =
+        headers.get(headers::STATUS).and_then(|value| value.to_str().ok()).and_then(Outcome::parse);
     match inner {
         Some(
             Outcome::InProgress

@@ -84,7 +84,7 @@ pub(crate) struct Keyed {
 /// A way out before the last step.
 pub(crate) enum Exit {
     /// Answer now.
-    Answer(Reply),
+    Answer(Box<Reply>),
     /// The policy says to forward without protection; holds why, for the log.
     Unprotected(Box<Buffered>, &'static str),
 }
@@ -93,7 +93,7 @@ impl Exit {
     /// Answers; for [`Exit::Unprotected`] by asking the upstream.
     pub(crate) async fn reply(self) -> Reply {
         match self {
-            Self::Answer(reply) => reply,
+            Self::Answer(reply) => *reply,
             Self::Unprotected(buffered, why) => pass::unprotected(*buffered, why).await,
         }
     }
@@ -101,7 +101,7 @@ impl Exit {
 
 impl From<Reply> for Exit {
     fn from(reply: Reply) -> Self {
-        Self::Answer(reply)
+        Self::Answer(Box::new(reply))
     }
 }
 
