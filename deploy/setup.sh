@@ -12,7 +12,7 @@ need() { # command, package
 need cc build-essential
 case "${1:-run}" in
   run) ;;
-  test) need redis-server redis-server ;;
+  test) need redis-server redis-server; need curl curl ;;
   *) echo "usage: setup.sh run|test" >&2; exit 2 ;;
 esac
 

@@ -60,7 +60,6 @@ table! {
         "first_byte_timeout" => first_byte_timeout: Duration,
         "header_timeout" => header_timeout: Duration,
         "body_timeout" => body_timeout: Duration,
-        "idle_timeout" => idle_timeout: Duration,
         "max_connections" => max_connections: usize,
     }
 }

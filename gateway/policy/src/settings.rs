@@ -52,12 +52,11 @@ pub struct Listener {
     pub address: SocketAddr,
     /// From the connection to its first byte.
     pub first_byte_timeout: Duration,
-    /// From the first byte of a request to the end of its headers.
+    /// From the connection's first byte, or the end of the request before, to the end of a
+    /// request's headers: how long an idle connection is kept, too.
     pub header_timeout: Duration,
     /// From the end of the headers to the end of the body.
     pub body_timeout: Duration,
-    /// Between two requests on one connection.
-    pub idle_timeout: Duration,
     /// Connections at a time; more are not accepted until one ends.
     pub max_connections: usize,
 }

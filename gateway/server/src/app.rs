@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use axum::Router;
 use axum::extract::{Request, State};
 use oncegate_policy::{Loaded, Settings, Source, StoreUrl, Watcher};
@@ -46,7 +46,6 @@ impl App {
     /// are files at all.
     pub(crate) async fn start(loaded: Loaded, source: Option<Source>) -> anyhow::Result<Self> {
         let settings = loaded.settings.clone();
-        check_admin(&settings)?;
         let host = plugins::host(&settings)?;
         let files = loaded.policy.files.clone();
         let generation = Generation::build(1, &host, loaded).await?;
@@ -133,15 +132,6 @@ async fn bind(setting: &str, address: SocketAddr) -> anyhow::Result<TcpListener>
     TcpListener::bind(address)
         .await
         .with_context(|| format!("{setting}: cannot listen on {address}"))
-}
-
-/// The admin listener shows what the gateway does; beyond this machine that needs a token.
-fn check_admin(settings: &Settings) -> anyhow::Result<()> {
-    let admin = &settings.admin;
-    if admin.token.is_none() && !admin.address.ip().is_loopback() {
-        bail!("admin.token: required, because admin.address {} is not loopback", admin.address);
-    }
-    Ok(())
 }
 
 fn limits(settings: &Settings) -> Limits {

@@ -28,7 +28,7 @@ const SNIFF_PAUSE: Duration = Duration::from_millis(5);
 pub(crate) struct Limits {
     /// From accepting to the first bytes.
     pub(crate) first_byte: Duration,
-    /// From the first byte of a head to its last.
+    /// From the connection's first byte, or the end of the request before, to the end of a head.
     pub(crate) header: Duration,
     /// Open connections; more wait in the accept queue.
     pub(crate) connections: usize,

@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::http1::{self, Head, Headers, Wire};
-use crate::wait::{Gate, patiently};
+use crate::wait::{Gate, patiently, until};
 
 /// One execution, as the upstream saw it.
 #[derive(Clone, Debug)]
@@ -331,7 +331,11 @@ impl Upstream {
         if let Door::Open(task) = &mut self.door {
             task.abort();
             let _ = task.await;
-            self.door = Door::Shut(bound(self.address));
+            // A process that another thread is just starting holds a copy of the listening
+            // socket between its fork and its exec, so the port is free a moment later.
+            let address = self.address;
+            let socket = until("the port to be free again", async || try_bound(address).ok()).await;
+            self.door = Door::Shut(socket);
         }
     }
 
@@ -416,10 +420,14 @@ fn unbound() -> TcpSocket {
 }
 
 fn bound(address: SocketAddr) -> TcpSocket {
+    try_bound(address).unwrap_or_else(|error| panic!("cannot bind {address}: {error}"))
+}
+
+fn try_bound(address: SocketAddr) -> std::io::Result<TcpSocket> {
     let socket = unbound();
-    socket.set_reuseaddr(true).expect("an option of every socket");
-    socket.bind(address).unwrap_or_else(|error| panic!("cannot bind {address}: {error}"));
-    socket
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    Ok(socket)
 }
 
 async fn accept(listener: TcpListener, shared: Arc<Shared>) {

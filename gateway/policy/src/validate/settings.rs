@@ -69,7 +69,6 @@ fn listener(document: ListenerDocument, report: &Report) -> Option<Addressed<Lis
     let first_byte_timeout = timeout(document.first_byte_timeout);
     let header_timeout = timeout(document.header_timeout);
     let body_timeout = timeout(document.body_timeout);
-    let idle_timeout = timeout(document.idle_timeout);
     let max_connections = document.max_connections.given();
     if let Some(at) =
         max_connections.as_ref().filter(|at| !(1..=CONNECTIONS_MAX).contains(&at.value))
@@ -82,7 +81,6 @@ fn listener(document: ListenerDocument, report: &Report) -> Option<Addressed<Lis
         first_byte_timeout: first_byte_timeout?,
         header_timeout: header_timeout?,
         body_timeout: body_timeout?,
-        idle_timeout: idle_timeout?,
         max_connections: max_connections?.value,
     };
     Some(Addressed { value, address })

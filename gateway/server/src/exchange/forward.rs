@@ -59,7 +59,8 @@ pub(crate) async fn forward(granted: Granted) -> Result<Called, Exit> {
                 return Err(context.problem(&Problem::StoreUnavailable).into());
             }
         }
-    } else if permit.ran_out() {
+    }
+    if Instant::now() >= lease_ends {
         // Stopped for longer than the lease (a suspended machine): others may already count
         // this reservation as lost, so it must not wake up and send.
         context.gateway.metrics.violation(Violation::LeaseRanOut);

@@ -67,11 +67,6 @@ impl Reserved {
         self.0.as_ref().expect("a permit holds its reservation until it is consumed")
     }
 
-    /// Whether the store may already call this reservation abandoned.
-    pub(crate) fn ran_out(&self) -> bool {
-        Instant::now() >= self.held().lease_ends
-    }
-
     /// Two-phase routes: asks the store for the go. An answer that was lost is asked for again.
     pub(crate) async fn announce(&self, lease: Duration) -> Result<DispatchVerdict, Error> {
         let held = self.held();
