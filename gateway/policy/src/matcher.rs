@@ -8,7 +8,9 @@
 //! 3. a route that lists this method before one that lists none.
 //!
 //! A route that fits by host and path but not by method is passed over, and the search goes on
-//! with the next less specific one. Segments are compared byte for byte: case and a trailing
+//! with the next less specific one. When nothing fits at all, GET, HEAD and OPTIONS take the most
+//! specific route of any method: it will not guard them, and a browser's preflight for a guarded
+//! POST must reach the API that answers it. Segments are compared byte for byte: case and a trailing
 //! slash count, because the upstream may tell them apart. A parameter takes one segment that is
 //! not empty. `{*rest}` takes what follows its slash, which may be nothing: `/files/{*rest}`
 //! fits `/files/` and `/files/a/b`, but not `/files`.
@@ -228,9 +230,24 @@ struct Leaf {
     any_method: Option<usize>,
 }
 
+/// What a search looks for in a leaf.
+#[derive(Clone, Copy)]
+enum Wanted<'a> {
+    /// A route that takes this method.
+    Method(&'a str),
+    /// Any route.
+    Whatever,
+}
+
+/// Methods that may take a route which does not list them. Not TRACE: no browser needs it.
+const LET_THROUGH: &[&str] = &["GET", "HEAD", "OPTIONS"];
+
 impl Leaf {
-    fn find(&self, method: &str) -> Option<usize> {
-        self.by_method.get(method).copied().or(self.any_method)
+    fn find(&self, wanted: Wanted<'_>) -> Option<usize> {
+        match wanted {
+            Wanted::Method(method) => self.by_method.get(method).copied().or(self.any_method),
+            Wanted::Whatever => self.any_method.or_else(|| self.by_method.values().min().copied()),
+        }
     }
 }
 
@@ -283,8 +300,14 @@ impl Matcher {
             true => None,
             false => self.by_host.get(normalise_host(host).as_ref()),
         };
-        own.and_then(|node| node.find(method, Some(path)))
-            .or_else(|| self.any_host.find(method, Some(path)))
+        let find = |wanted| {
+            own.and_then(|node| node.find(wanted, Some(path)))
+                .or_else(|| self.any_host.find(wanted, Some(path)))
+        };
+        find(Wanted::Method(method)).or_else(|| match LET_THROUGH.contains(&method) {
+            true => find(Wanted::Whatever),
+            false => None,
+        })
     }
 }
 
@@ -301,15 +324,15 @@ impl Node {
     }
 
     /// `path` is what is left after the last slash consumed, or `None` at the end.
-    fn find(&self, method: &str, path: Option<&str>) -> Option<usize> {
-        let Some(path) = path else { return self.here.find(method) };
+    fn find(&self, wanted: Wanted<'_>, path: Option<&str>) -> Option<usize> {
+        let Some(path) = path else { return self.here.find(wanted) };
         let (head, tail) = match path.split_once('/') {
             Some((head, tail)) => (head, Some(tail)),
             None => (path, None),
         };
-        let literal = || self.literals.get(head)?.find(method, tail);
-        let param = || self.param.as_ref().filter(|_| !head.is_empty())?.find(method, tail);
-        literal().or_else(param).or_else(|| self.rest.find(method))
+        let literal = || self.literals.get(head)?.find(wanted, tail);
+        let param = || self.param.as_ref().filter(|_| !head.is_empty())?.find(wanted, tail);
+        literal().or_else(param).or_else(|| self.rest.find(wanted))
     }
 }
 
@@ -389,6 +412,18 @@ mod tests {
         check("POST /v1/payments/", Some("POST /v1/payments/{*more}"));
         check("POST /v1/", Some("ANY /{*rest}"));
         check("GET /", Some("ANY /{*rest}"));
+    }
+
+    #[test]
+    fn what_only_reads_takes_a_route_that_does_not_list_it() {
+        let routes = routes(&["POST /pay", "POST h/pay", "PUT /pay/{id}"]);
+        let matcher = Matcher::new(routes.iter());
+        assert_eq!(matcher.find("", "OPTIONS", "/pay"), Some(0));
+        assert_eq!(matcher.find("h", "GET", "/pay"), Some(1));
+        assert_eq!(matcher.find("", "HEAD", "/pay/7"), Some(2));
+        assert_eq!(matcher.find("", "TRACE", "/pay"), None);
+        assert_eq!(matcher.find("", "DELETE", "/pay"), None);
+        assert_eq!(matcher.find("", "GET", "/other"), None);
     }
 
     #[test]
@@ -507,10 +542,13 @@ mod tests {
         let host_fits = |r: &RouteMatch| r.host.as_deref().is_none_or(|own| own == host);
         let method_fits =
             |r: &RouteMatch| r.methods.is_empty() || r.methods.iter().any(|own| own == method);
-        (0..routes.len())
-            .filter(|n| host_fits(&routes[*n]) && method_fits(&routes[*n]))
-            .filter(|n| fits(&routes[*n]).is_some())
-            .min_by_key(|n| rank(&routes[*n]))
+        let best = |allowed: &dyn Fn(&RouteMatch) -> bool| {
+            (0..routes.len())
+                .filter(|n| host_fits(&routes[*n]) && allowed(&routes[*n]))
+                .filter(|n| fits(&routes[*n]).is_some())
+                .min_by_key(|n| rank(&routes[*n]))
+        };
+        best(&method_fits).or_else(|| best(&|_| LET_THROUGH.contains(&method)))
     }
 
     proptest! {

@@ -95,6 +95,8 @@ impl App {
             gateway.tasks.wait().await;
             // Answers are still being written; idle connections were closed at once.
             drop((&mut clients).await);
+            // A request that was still arriving may have begun something in between.
+            gateway.tasks.wait().await;
         };
         tokio::select! {
             () = finished => {}

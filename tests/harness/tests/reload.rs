@@ -18,7 +18,7 @@ use oncegate_tests::{
 };
 
 /// How many clients make the load.
-const CLIENTS: usize = 3;
+const CLIENTS: usize = 8;
 
 /// How long the load lasts: short in every run, longer where it is asked for.
 fn load_time() -> Duration {
@@ -112,6 +112,8 @@ case!(on both,
         }
         assert!(number >= 2, "{number} reloads are no test");
         assert!(keys > 10 * number, "{keys} keys in {number} reloads are no load");
+
+        println!("{number} reloads and {number} plugin swaps, {} requests, 0 failed", 2 * keys);
 
         let mut runs: BTreeMap<String, usize> = BTreeMap::new();
         for run in upstream.executions().iter().filter(|run| run.path() == PAYMENTS) {

@@ -3,7 +3,7 @@
 use oncegate_tests::policy::{OPERATION, PAYMENTS};
 use oncegate_tests::upstream::End;
 use oncegate_tests::world::{KEY, payment};
-use oncegate_tests::{Gate, Policy, Reply, Route, World, case};
+use oncegate_tests::{Gate, Policy, Reply, Request, Route, World, case};
 
 case!(on both,
     /// A second caller that waits gets the first one's answer as soon as it is on record.
@@ -106,6 +106,29 @@ case!(on both,
             .collect();
         assert_eq!(fences.len(), 2, "{fences:?}");
         assert!(fences[0] < fences[1], "{fences:?}");
+    }
+);
+
+case!(on both,
+    /// A policy that only speaks of POST hides neither a browser's preflight nor a read from the
+    /// API, and keeps no record of them, key or not.
+    async fn what_only_reads_passes_by_a_guarded_route(store) {
+        let world = World::payments(store).await;
+        world.pay(KEY).await.is_fresh(201);
+        let preflight = Request::new("OPTIONS", PAYMENTS)
+            .header("Origin", "https://shop.example")
+            .header("Access-Control-Request-Method", "POST")
+            .header("Access-Control-Request-Headers", "idempotency-key");
+        for request in [preflight, Request::get(PAYMENTS).key(KEY), Request::new("HEAD", PAYMENTS)] {
+            let before = world.upstream.runs();
+            for round in 1..=2 {
+                let answer = world.send(request.clone()).await;
+                assert_eq!((answer.status, answer.outcome()), (201, None), "{answer:?}");
+                assert_eq!(world.upstream.runs(), before + round);
+            }
+        }
+        let unlisted = world.send(Request::new("DELETE", PAYMENTS).key(KEY)).await;
+        unlisted.is_problem(404, "no-route", "never");
     }
 );
 

@@ -41,7 +41,11 @@ pub(crate) async fn unprotected(buffered: Buffered, why: &'static str) -> Reply 
     let send =
         context.gateway.upstream.send_buffered(&context.route.upstream, &parts, buffered.body());
     match tokio::time::timeout(context.route.upstream_timeout, send).await {
-        Ok(Ok(response)) => Reply::guarded(Outcome::Unprotected, streamed(response)),
+        Ok(Ok(response)) => {
+            let mut response = streamed(response);
+            headers::strip_gateway_only(response.headers_mut());
+            Reply::guarded(Outcome::Unprotected, response)
+        }
         Ok(Err(CallError::NeverSent(why, cause))) => {
             tracing::warn!(operation = %context.operation(), cause, "the upstream was not reached");
             counted_unprotected(context.problem(&Problem::UpstreamUnreachable(why)))
@@ -64,6 +68,7 @@ fn forward_name(context: &super::stage::Context) -> Option<http::HeaderName> {
     context.route.guard.as_ref()?.forward_as.as_deref()?.parse().ok()
 }
 
+/// What an inner gateway says about an unguarded route passes: it is that gateway's word.
 fn streamed(response: Response<Incoming>) -> Response<Body> {
     let (mut head, body) = response.into_parts();
     let trailer: HeaderMap = head
@@ -72,7 +77,6 @@ fn streamed(response: Response<Incoming>) -> Response<Body> {
         .map(|value| HeaderMap::from_iter([(header::TRAILER, value.clone())]))
         .unwrap_or_default();
     headers::strip_hop_by_hop(&mut head.headers, None);
-    headers::strip_gateway_only(&mut head.headers);
     head.headers.extend(trailer);
     Response::from_parts(head, Body::new(body))
 }

@@ -306,7 +306,10 @@ pub(crate) fn release_later(
             let released = gateway.store.release(&identity, Release { owner, fence }).await;
             // With a known fence the store's word is final. Without one the reservation itself
             // may still be on its way, so it is taken back again until it cannot be.
-            if (released.is_ok() && fence.is_some()) || Instant::now() + wait >= until {
+            // A gateway that is told to stop takes it back once more and leaves the rest to the
+            // lease.
+            let is_final = fence.is_some() || gateway.is_draining();
+            if (released.is_ok() && is_final) || Instant::now() + wait >= until {
                 return;
             }
             tokio::select! {

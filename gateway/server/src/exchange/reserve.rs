@@ -46,10 +46,12 @@ pub(crate) async fn reserve(keyed: Keyed) -> Result<Granted, Exit> {
         retention: keyed.retention,
         on_unknown: guard.on_unknown,
     };
+    let question = Question { keyed: Some((&keyed, owner, lease)) };
     let asked = match guard.in_flight {
         InFlight::Conflict => ask(&keyed, &event).await,
         InFlight::Wait(patience) => ask_and_wait(&keyed, &event, patience).await,
     };
+    question.answered();
     let Asked { verdict, sent_at } = match asked {
         Ok(asked) => asked,
         Err(no_answer) => return Err(without_store(keyed, owner, lease, no_answer)),
@@ -69,6 +71,27 @@ pub(crate) async fn reserve(keyed: Keyed) -> Result<Granted, Exit> {
         call_ends: now.after(context.route.upstream_timeout),
     });
     Ok(Granted { permit, keyed })
+}
+
+/// A reservation that is being asked for. Dropped before the answer came (the drain deadline, a
+/// panic), it may have landed with nobody to know: nothing was sent under it, so it is given back.
+struct Question<'a> {
+    keyed: Option<(&'a Keyed, OwnerToken, Duration)>,
+}
+
+impl Question<'_> {
+    fn answered(mut self) {
+        self.keyed = None;
+    }
+}
+
+impl Drop for Question<'_> {
+    fn drop(&mut self) {
+        if let Some((keyed, owner, lease)) = self.keyed {
+            let gateway = keyed.buffered.context.gateway.clone();
+            release_later(gateway, keyed.identity, owner, None, lease);
+        }
+    }
 }
 
 /// The store could not say. Refused by default; forwarded unprotected where the policy says so.
