@@ -4,12 +4,13 @@
 SHELL := /bin/bash
 CARGO ?= cargo
 TESTS ?=
+BUILT := $(or $(CARGO_TARGET_DIR),target)/debug
 
 .PHONY: run test check lint format cases chain load setup-run setup-test build clean
 
 ## Build and start the gateway in front of a small payments service; prints curl lines to paste.
-run: setup-run
-	$(CARGO) run --locked -p oncegate-server -- demo
+run: setup-run build
+	@exec $(BUILT)/oncegate demo
 
 ## The whole test suite, with the real Redis servers it starts itself.
 test: setup-test build
@@ -25,11 +26,11 @@ format:
 
 ## The black-box cases on both stores; last line: `cases: N passed, M failed, K skipped`.
 cases: setup-test build
-	@$(CARGO) run --locked --quiet -p oncegate-tests --bin cases
+	@$(BUILT)/cases
 
 ## Four charges, two, one, one: what one key through every hop is worth.
 chain: setup-test build
-	@$(CARGO) run --locked --quiet -p oncegate-tests --bin chain
+	@$(BUILT)/chain
 
 ## Thirty seconds of load with a reload every second and plugin swaps in between.
 load: setup-test build

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use axum::extract::State;
@@ -66,19 +67,21 @@ fn write_policy(directory: &Path, payments: SocketAddr) -> std::io::Result<()> {
 }
 
 fn print_commands(address: SocketAddr, policies: &Path) {
-    let charge = |key: &str, amount: u32| {
+    // A key of this start: the store remembers the ones of earlier starts, as it should.
+    let key = format!(
+        "order-{}",
+        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_secs())
+    );
+    let charge = |amount: u32| {
         format!(
             "curl -i http://{address}/v1/payments -H 'X-Api-Key: demo' \\\n     \
              -H 'Idempotency-Key: \"{key}\"' --json '{{\"amount\": {amount}, \"currency\": \"EUR\"}}'"
         )
     };
     println!("\nA payments service is behind it. Paste these into another terminal:\n");
-    println!("  # 1. a charge\n  {}\n", charge("order-1042", 500));
-    println!(
-        "  # 2. the same again: the first answer, and no second charge\n  {}\n",
-        charge("order-1042", 500)
-    );
-    println!("  # 3. the same key for something else: refused\n  {}\n", charge("order-1042", 900));
+    println!("  # 1. a charge\n  {}\n", charge(500));
+    println!("  # 2. the same again: the first answer, and no second charge\n  {}\n", charge(500));
+    println!("  # 3. the same key for something else: refused\n  {}\n", charge(900));
     println!(
         "Policies: {} (edit and save: they reload). Ctrl-C drains and ends.",
         policies.display()
