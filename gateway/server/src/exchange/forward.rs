@@ -1,7 +1,7 @@
 //! Step 5: the key goes upstream with the request, once, and what comes back is classified by
 //! what is *known* about it.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
@@ -9,6 +9,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, header};
 use http_body_util::BodyExt;
 use hyper::body::{Body as _, Incoming};
 use oncegate_core::{DispatchVerdict, TombstoneReason, UnknownReason};
+use tokio::time::Instant;
 
 use super::permit::Dispatched;
 use super::reserve::Granted;
@@ -76,7 +77,7 @@ pub(crate) async fn forward(granted: Granted) -> Result<Called, Exit> {
 
 async fn call(buffered: &Buffered, parts: http::request::Parts) -> CallOutcome {
     let context = &buffered.context;
-    let deadline = tokio::time::Instant::now() + context.route.upstream_timeout;
+    let deadline = Instant::now() + context.route.upstream_timeout;
     let sent =
         context.gateway.upstream.send_buffered(&context.route.upstream, &parts, buffered.body());
     match tokio::time::timeout_at(deadline, sent).await {

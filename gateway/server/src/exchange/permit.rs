@@ -5,7 +5,7 @@
 //! deciding is a bug or a shutdown: it is counted, logged, and decided safely in the background.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use oncegate_core::{
     Claim, Dispatch, DispatchVerdict, Ending, Fence, Fingerprint, Finish, FinishVerdict, Identity,
@@ -13,6 +13,7 @@ use oncegate_core::{
     Timestamp, UnknownReason,
 };
 use oncegate_store::{Certainty, Error};
+use tokio::time::Instant;
 
 use crate::gateway::Gateway;
 use crate::metrics::Violation;
@@ -345,3 +346,6 @@ impl Drop for Dispatched {
         tasks.spawn(async move { held.finish(Ending::Unknown { reason, answer: None }).await });
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,11 +1,12 @@
 //! Step 4: one atomic store call. Its answer *is* the current record, so the loser of a race
 //! gets the winner's result in the same round trip.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use oncegate_core::{Claim, OwnerToken, Phases, Reserve, ReserveVerdict};
 use oncegate_policy::{InFlight, OnStoreError};
 use oncegate_store::{Certainty, Error};
+use tokio::time::Instant;
 
 use super::permit::{Held, Reserved, release_later};
 use super::respond;
@@ -159,7 +160,7 @@ async fn ask_and_wait(
         }
         let look_again = deadline.min(now + lease_left);
         // Woken or not, the store says what is true now.
-        drop(tokio::time::timeout_at(look_again.into(), woken).await);
+        drop(tokio::time::timeout_at(look_again, woken).await);
     }
 }
 
