@@ -26,7 +26,7 @@ use oncegate_core::{Identity, Record, Timestamp};
 use tokio::sync::{oneshot, watch};
 
 use self::disk::{Disk, Opened};
-use self::writer::{Job, Message, Writer};
+use self::writer::{Busy, Job, Message, Writer};
 use crate::ask::events_by_ask;
 use crate::clock::Steady;
 use crate::record::Stored;
@@ -76,6 +76,7 @@ pub struct EmbeddedStore {
     warnings: Vec<String>,
     clock: Arc<Mutex<Steady>>,
     condition: watch::Receiver<Condition>,
+    busy: Busy,
     /// Taken out on close. The lock is never held across an await.
     open: RwLock<Option<Open>>,
 }
@@ -100,12 +101,15 @@ impl EmbeddedStore {
         let clock = Arc::new(Mutex::new(Steady::new(options.clock, latest)));
         let (queue, inbox) = sync_channel(options.queue_max);
         let (tell, condition) = watch::channel(Condition::Open);
-        let writer = Writer::new(disk.clone(), clock.clone(), inbox, tell, options.sweep_every);
+        let busy = Busy::default();
+        let sweep_every = options.sweep_every;
+        let writer =
+            Writer::new(disk.clone(), clock.clone(), inbox, tell, busy.clone(), sweep_every);
         thread::Builder::new().name("oncegate-store".into()).spawn(move || writer.run()).map_err(
             |error| Error::unavailable("cannot start the store's thread").because(error),
         )?;
         let open = RwLock::new(Some(Open { queue, disk }));
-        Ok(Self { path, timeout: options.timeout, warnings, clock, condition, open })
+        Ok(Self { path, timeout: options.timeout, warnings, clock, condition, busy, open })
     }
 
     async fn ask<A: Ask>(&self, id: &Identity, event: A) -> Result<A::Verdict, Error> {
@@ -195,6 +199,11 @@ impl Store for EmbeddedStore {
 
     fn health(&self) -> Health {
         match &*self.condition.borrow() {
+            Condition::Open if self.busy.running_for() > self.timeout => Health::bad(format!(
+                "the store at {} hangs: its disk has been at one batch for more than {:?}",
+                self.path.display(),
+                self.timeout
+            )),
             Condition::Open => Health { warnings: self.warnings.clone(), ..Health::good() },
             Condition::Broken(why) => Health::bad(format!(
                 "the store at {} takes no more writes: {why}. Free space or repair the disk, then start \
@@ -214,5 +223,66 @@ impl Store for EmbeddedStore {
             // An error means that the writer is gone without a word, which is ended as well.
             let _ = condition.wait_for(|now| matches!(now, Condition::Closed)).await;
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use oncegate_core::{Fingerprint, OnUnknown, OwnerToken, Phases, Reserve, ReserveVerdict};
+
+    use super::*;
+
+    const TIMEOUT: Duration = Duration::from_millis(50);
+    const LONG: Duration = Duration::from_secs(20);
+
+    /// In place of a disk that hangs, the clock that each batch asks.
+    #[tokio::test]
+    async fn a_batch_that_hangs_is_bad_health_until_it_ends() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let sweep_every = LONG;
+        let options = EmbeddedOptions { timeout: TIMEOUT, sweep_every, ..Default::default() };
+        let store = EmbeddedStore::open(dir.path(), options).await.expect("a store");
+        let (held, is_held) = mpsc::channel();
+        let (release, released) = mpsc::channel::<()>();
+        let clock = store.clock.clone();
+        let holder = thread::spawn(move || {
+            let _held = clock.lock();
+            held.send(()).expect("waited for");
+            let _ = released.recv_timeout(LONG);
+        });
+        is_held.recv_timeout(LONG).expect("held");
+        assert!(store.health().ready, "nothing was asked yet");
+        let id = Identity([1; 32]);
+        let reserve = || Reserve {
+            owner: OwnerToken([1; 16]),
+            fingerprint: Fingerprint { version: 1, digest: [1; 32] },
+            phases: Phases::One,
+            lease: LONG,
+            retention: LONG,
+            on_unknown: OnUnknown::Hold,
+        };
+        let late = store.reserve(&id, reserve()).await.expect_err("it hangs");
+        assert_eq!(late.kind(), ErrorKind::TimedOut);
+        tokio::time::sleep(TIMEOUT).await;
+        let problem = store.health().problem.expect("it hangs");
+        assert!(problem.contains("hangs"), "{problem}");
+        release.send(()).expect("waited for");
+        holder.join().expect("ended");
+        // Its batch came first.
+        let told = loop {
+            match store.reserve(&id, reserve()).await {
+                Ok(told) => break told,
+                Err(error) => assert_eq!(error.kind(), ErrorKind::TimedOut, "{error:?}"),
+            }
+        };
+        assert!(matches!(told, ReserveVerdict::Proceed { .. }), "{told:?}");
+        let ended = async {
+            while !store.health().ready {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(LONG, ended).await.expect("well again");
     }
 }

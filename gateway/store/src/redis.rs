@@ -12,6 +12,10 @@
 //! connection and are pipelined on it. No call is sent twice, except when Redis had forgotten a
 //! script (`NOSCRIPT`: nothing was run): then it is loaded and the call sent again.
 //!
+//! A foreign type under a record's name, or an answer that no script gives, is to a reservation
+//! what unreadable bytes are (see [`crate::record`]), and to every other call an error,
+//! [`ErrorKind::Corrupt`].
+//!
 //! # What Redis promises, and what it does not
 //!
 //! Redis acknowledges writes before they are on disk, unless it has `appendonly yes` and
@@ -25,6 +29,7 @@
 //! `~<namespace>:*`; `scan` and `getrange` are for listing, `select` for a database other than 0.
 
 mod checks;
+mod heard;
 mod keyspace;
 mod link;
 mod pause;
@@ -153,11 +158,13 @@ impl RedisStore {
         let mut up = self.link.up()?;
         let name = self.keyspace.name(id);
         match self.run(&mut up, E::script(self.scripts), &name, event.pack()).await {
-            Ok(reply) => E::read(reply).map_err(|reply| self.give_up(&up, &reply)),
+            Ok(reply) => {
+                E::read(reply).or_else(|reply| unless_corrupt::<E>(self.give_up(&up, &reply)))
+            }
             Err(error) if error.kind() == ErrorKind::Refused => {
                 self.without_writing(&name, event, error).await
             }
-            Err(error) => Err(error),
+            Err(error) => unless_corrupt::<E>(error),
         }
     }
 
@@ -172,8 +179,12 @@ impl RedisStore {
         if !E::MAY_ONLY_READ {
             return Err(refused);
         }
-        // Whatever goes wrong here, the first refusal says more.
-        let Ok((now, stored)) = self.look(name).await else { return Err(refused) };
+        let (now, stored) = match self.look(name).await {
+            Ok(looked) => looked,
+            Err(error) if error.kind() == ErrorKind::Corrupt => return unless_corrupt::<E>(error),
+            // Whatever else goes wrong here, the first refusal says more.
+            Err(_) => return Err(refused),
+        };
         match step(now, stored.as_ref(), &event.into_event()) {
             (Next::Keep, verdict) => Ok(E::verdict(verdict)),
             (Next::Write(_) | Next::Remove, _) => Err(refused),
@@ -262,6 +273,14 @@ impl RedisStore {
             .filter_map(|name| self.keyspace.identity(name.as_bytes()).map(|id| (id, name)));
         Ok((next, ours.collect()))
     }
+}
+
+/// The failure, or the verdict that stands for it when it is about what makes no sense.
+fn unless_corrupt<E: FromReply>(error: Error) -> Result<E::Verdict, Error> {
+    let verdict = E::on_corrupt().filter(|_| error.kind() == ErrorKind::Corrupt);
+    let Some(verdict) = verdict else { return Err(error) };
+    tracing::warn!(?error, "a reservation is told that its record cannot be read");
+    Ok(verdict)
 }
 
 impl Store for RedisStore {

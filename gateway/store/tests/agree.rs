@@ -10,7 +10,7 @@ use std::time::Duration;
 use oncegate_core::invariants::{Step, check};
 use oncegate_core::*;
 use oncegate_store::conformance::Subject;
-use oncegate_store::{Clock, apply};
+use oncegate_store::{Clock, apply, record};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use support::calls;
@@ -225,6 +225,124 @@ impl World {
             }
             fences.note(action.owner, &verdict);
             record = after;
+        }
+    }
+}
+
+/// Each kind of record with one thing wrong in its head, or an answer too many or too few.
+fn damaged_heads(whole: impl Fn(State) -> Vec<u8>) -> Vec<(String, Vec<u8>)> {
+    let at = Timestamp(START);
+    let answer = Answer { status: 200, headers: Vec::new(), body: b"done".to_vec() };
+    let (too_large, over) = (TombstoneReason::TooLarge, UnknownReason::LeaseOver);
+    let states = [
+        State::Claimed { lease_until: at },
+        State::Dispatched { lease_until: at },
+        State::Completed { at, answer: answer.clone() },
+        State::Tombstone { at, status: 200, reason: too_large },
+        State::Unknown { at, reason: over, answer: None },
+        State::Unknown { at, reason: over, answer: Some(answer.clone()) },
+    ];
+    let mut encoded = Vec::new();
+    record::encode_answer(&answer, &mut encoded);
+    let mut damaged = Vec::new();
+    for state in states {
+        let good = whole(state);
+        // In this order: version, state, status, reason, whether there is an answer, its version.
+        for (at, value) in [
+            (0, 0),
+            (0, 2),
+            (1, b'x'),
+            (83, 1),
+            (84, 1),
+            (85, 0),
+            (85, 1),
+            (85, 5),
+            (85, 9),
+            (85, 255),
+            (86, 0),
+            (86, 1),
+            (86, 2),
+            (87, 2),
+        ] {
+            let mut bytes = good.clone();
+            if let Some(byte) = bytes.get_mut(at) {
+                *byte = value;
+                damaged.push((format!("byte {at} is {value}"), bytes));
+            }
+        }
+        damaged.push(("one byte more".to_owned(), [&good[..], b"x"].concat()));
+        damaged.push(("no answer".to_owned(), good[..record::HEAD_LEN].to_vec()));
+        let mut answered = [&good[..record::HEAD_LEN], &encoded].concat();
+        damaged.push(("a silent answer".to_owned(), answered.clone()));
+        answered[86] = 1;
+        damaged.push(("an answer".to_owned(), answered));
+    }
+    // What is readable after all is another test's business, and so is an answer that is damaged
+    // in itself: Redis looks at heads.
+    damaged.retain(|(_, bytes)| {
+        let head_only = bytes[86] == 1 && bytes.last() == Some(&b'x');
+        record::decode(bytes) == record::Stored::Unreadable && !head_only
+    });
+    damaged
+}
+
+/// What a caller could ask about a record of owner 1.
+fn questions(claim: Claim) -> Vec<Event> {
+    let owner = claim.owner;
+    let fingerprint = Fingerprint { version: 1, digest: [1; 32] };
+    let (lease, retention) = (Duration::from_secs(30), Duration::from_secs(3600));
+    let reserve = |owner, on_unknown| {
+        let phases = Phases::One;
+        Event::Reserve(Reserve { owner, fingerprint, phases, lease, retention, on_unknown })
+    };
+    let other = OwnerToken([2; 16]);
+    let answer = Answer { status: 201, headers: Vec::new(), body: b"mine".to_vec() };
+    let ending = Ending::Completed(answer.clone());
+    let not_after = Timestamp(u64::MAX >> 12);
+    vec![
+        reserve(owner, OnUnknown::Hold),
+        reserve(other, OnUnknown::Hold),
+        reserve(other, OnUnknown::Retry),
+        Event::Dispatch(Dispatch { claim, lease, retention }),
+        Event::Renew(Renew { claim, lease, retention }),
+        Event::Reassert(Reassert { claim, fingerprint, lease, retention, not_after }),
+        Event::Finish(Finish { claim, fingerprint, ending, retention }),
+        Event::Release(Release { owner, fence: None }),
+        Event::Release(Release { owner, fence: Some(claim.fence) }),
+        Event::Resolve(Resolve { fence: None, resolution: Resolution::Done(answer), retention }),
+    ]
+}
+
+#[test]
+fn a_damaged_head_is_unreadable_to_every_store() {
+    let world = World::new();
+    let claim = Claim { owner: OwnerToken([1; 16]), fence: Fence(START) };
+    let whole = |state| {
+        record::encode(&Record {
+            fingerprint: Fingerprint { version: 1, digest: [1; 32] },
+            claim,
+            reserved_at: Timestamp(START),
+            expires_at: Timestamp(START + 3_600_000_000),
+            state,
+        })
+    };
+    let damaged = damaged_heads(whole);
+    assert!(damaged.len() > 60, "{}", damaged.len());
+    for (n, (what, bytes)) in (1_000_000..).zip(damaged) {
+        let id = calls::id(n);
+        for (name, subject) in &world.stores {
+            world.runtime.block_on(async {
+                subject.plant(&id, &bytes).await;
+                for event in questions(claim) {
+                    let now = Timestamp(START);
+                    let (_, expected) =
+                        record::step(now, Some(&record::Stored::Unreadable), &event);
+                    let told = apply(subject.store(), &id, event.clone()).await.expect("an answer");
+                    assert_eq!(told, expected, "{name}, {what} in {bytes:?}, on {event:?}");
+                }
+                let kept = subject.store().peek(&id).await.expect("a look");
+                assert_eq!(kept, Some(record::unreadable()), "{name}, {what}");
+            });
         }
     }
 }

@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use oncegate_core::{FinishVerdict, ReserveVerdict};
@@ -9,6 +11,8 @@ use oncegate_store::{Certainty, ErrorKind, RedisConfig, RedisStore, Store};
 use oncegate_test_redis::RedisServer;
 use support::calls::{finish, id, proceed, replayed, reserve};
 use support::{PATIENCE, redis_config, redis_store};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 
 /// Waits until the store has noticed that its connection is gone.
 async fn noticed(store: &RedisStore) {
@@ -101,6 +105,76 @@ async fn a_caller_that_leaves_does_not_shift_the_answers() {
         let next = (n + 7) % 20;
         assert_eq!(replayed(&store, &id(next)).await, next.to_be_bytes());
     }
+}
+
+/// Stands between the store and its Redis and lets answers through slowly. Counts connections.
+async fn slow_proxy(to: u16, bytes_per_step: usize, step: Duration) -> (u16, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    let connections = Arc::new(AtomicUsize::new(0));
+    let counted = connections.clone();
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            counted.fetch_add(1, Ordering::SeqCst);
+            let server = TcpStream::connect(("127.0.0.1", to)).await.expect("Redis");
+            let (mut asks, mut is_told) = client.into_split();
+            let (mut answers, mut hears) = server.into_split();
+            tokio::spawn(async move { tokio::io::copy(&mut asks, &mut hears).await });
+            tokio::spawn(async move {
+                let mut buffer = vec![0; bytes_per_step];
+                while let Ok(len @ 1..) = answers.read(&mut buffer).await {
+                    if is_told.write_all(&buffer[..len]).await.is_err() {
+                        return;
+                    }
+                    // Small answers pass as they are.
+                    if len == bytes_per_step {
+                        tokio::time::sleep(step).await;
+                    }
+                }
+            });
+        }
+    });
+    (port, connections)
+}
+
+#[tokio::test]
+async fn a_slow_answer_does_not_take_the_connection_from_everybody() {
+    let server = RedisServer::start();
+    let direct = redis_store(redis_config(&server)).await;
+    for n in 0..4u64 {
+        let claim = proceed(&direct, &id(n), 1).await;
+        let body = [n as u8; 400 << 10];
+        direct.finish(&id(n), finish(claim, &body)).await.expect("stored");
+    }
+    let claim = proceed(&direct, &id(4), 1).await;
+    direct.finish(&id(4), finish(claim, b"small")).await.expect("stored");
+    // Some 400 ms for each large answer.
+    let (port, connections) = slow_proxy(server.port(), 32 << 10, Duration::from_millis(30)).await;
+    let url = format!("redis://127.0.0.1:{port}/0");
+    let timeout = Duration::from_millis(600);
+    let store = redis_store(RedisConfig { url, timeout, ..redis_config(&server) }).await;
+    let ids: Vec<_> = (0..4).map(id).collect();
+    let told = futures::future::join_all(ids.iter().map(|id| store.reserve(id, reserve(9)))).await;
+    let late: Vec<_> = told.into_iter().filter_map(Result::err).collect();
+    assert!(!late.is_empty(), "none of them had to wait for others");
+    for error in late {
+        let said = (error.kind(), error.certainty());
+        assert_eq!(said, (ErrorKind::TimedOut, Certainty::MaybeApplied), "{error:?}");
+        assert!(store.health().ready, "{:?}", store.health());
+    }
+    // What nobody waits for any more goes by, and reaches nobody.
+    let told = async {
+        loop {
+            match store.reserve(&id(9), reserve(1)).await {
+                Ok(told) => return told,
+                Err(error) => assert_eq!(error.kind(), ErrorKind::TimedOut, "{error:?}"),
+            }
+        }
+    };
+    let told = tokio::time::timeout(PATIENCE, told).await.expect("it is only slow");
+    assert!(matches!(told, ReserveVerdict::Proceed { .. }), "{told:?}");
+    assert_eq!(replayed(&store, &id(4)).await, b"small");
+    assert_eq!(connections.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test]

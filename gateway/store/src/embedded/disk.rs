@@ -52,6 +52,8 @@ pub(super) struct Opened {
 pub(super) struct Entry {
     pub(super) stored: Stored,
     pub(super) due: Timestamp,
+    /// How many bytes it is on disk.
+    pub(super) len: usize,
 }
 
 /// Opens or makes the store in this directory.
@@ -67,7 +69,9 @@ pub(super) fn open(path: &Path, cache_bytes: u64) -> Result<Opened, Error> {
         )));
     }
     let db = Database::builder(&data)
-        .worker_threads(1)
+        // Of more than one, the engine keeps the first for flushing: with one alone, a long
+        // compaction would keep memory tables from being flushed, and writers waiting.
+        .worker_threads(2)
         .cache_size(cache_bytes)
         .max_journaling_size(JOURNAL_BYTES_MAX)
         .open()
@@ -227,9 +231,10 @@ impl Changes<'_> {
 fn entry(bytes: &[u8]) -> Entry {
     match bytes.split_first_chunk::<DUE_LEN>() {
         Some((due, rest)) => {
-            Entry { stored: decode(rest), due: Timestamp(u64::from_be_bytes(*due)) }
+            let due = Timestamp(u64::from_be_bytes(*due));
+            Entry { stored: decode(rest), due, len: bytes.len() }
         }
-        None => Entry { stored: Stored::Unreadable, due: Timestamp(0) },
+        None => Entry { stored: Stored::Unreadable, due: Timestamp(0), len: bytes.len() },
     }
 }
 

@@ -25,7 +25,7 @@ use crate::{Certainty, Error, ErrorKind};
 
 /// How many calls share a sync at most.
 const BATCH_MAX: usize = 512;
-/// And how many bytes of answers.
+/// And how many bytes of answers: those that calls bring along, and those read for them.
 const BATCH_BYTES_MAX: usize = 8 << 20;
 /// How many records one sweep looks at.
 const SWEEP_MAX: usize = 512;
@@ -53,6 +53,7 @@ pub(super) struct Writer {
     clock: Arc<Mutex<Steady>>,
     inbox: Receiver<Message>,
     tell: Teller,
+    busy: Busy,
     sweep_every: Duration,
     /// No index entry is older, so the sweep need not start at the front, where it would walk
     /// over the remains of everything it has removed.
@@ -65,10 +66,11 @@ impl Writer {
         clock: Arc<Mutex<Steady>>,
         inbox: Receiver<Message>,
         tell: watch::Sender<Condition>,
+        busy: Busy,
         sweep_every: Duration,
     ) -> Self {
         let swept_to = Timestamp(0);
-        Self { disk, clock, inbox, tell: Teller(tell), sweep_every, swept_to }
+        Self { disk, clock, inbox, tell: Teller(tell), busy, sweep_every, swept_to }
     }
 
     /// Works until nobody can ask any more.
@@ -81,7 +83,9 @@ impl Writer {
                 Err(RecvTimeoutError::Disconnected) => return,
             }
             if Instant::now() >= sweep_at {
+                self.busy.begin();
                 let again = self.sweep_and_tell();
+                self.busy.end();
                 sweep_at = Instant::now() + if again { Duration::ZERO } else { self.sweep_every };
             }
         }
@@ -112,18 +116,27 @@ impl Writer {
         self.serve(jobs);
     }
 
-    /// One batch, from the protocol to the answers.
+    /// One batch, or several when a lot has to be read for it.
     fn serve(&mut self, jobs: Vec<Job>) {
-        if jobs.is_empty() {
-            return;
+        let mut jobs = jobs.into_iter();
+        while !jobs.as_slice().is_empty() {
+            self.busy.begin();
+            self.serve_some(&mut jobs);
+            self.busy.end();
         }
+    }
+
+    /// One batch, from the protocol to the answers. Leaves the jobs that are too much for it.
+    fn serve_some(&mut self, jobs: &mut std::vec::IntoIter<Job>) {
         if let Some(why) = self.tell.broken() {
-            return jobs.into_iter().for_each(|job| answer(job.reply, Err(broken(&why))));
+            return jobs.for_each(|job| answer(job.reply, Err(broken(&why))));
         }
         let now = self.now();
-        let mut batch = Batch { disk: &self.disk, now, slots: HashMap::new() };
+        let mut batch = Batch { disk: &self.disk, now, slots: HashMap::new(), bytes_read: 0 };
         let mut waiting = Vec::new();
-        for job in jobs {
+        while batch.bytes_read < BATCH_BYTES_MAX
+            && let Some(job) = jobs.next()
+        {
             match batch.take(&job.id, &job.event) {
                 Ok((verdict, Waits::ForNothing)) => answer(job.reply, Ok(verdict)),
                 Ok((verdict, Waits::ForSync)) => waiting.push((job.reply, verdict)),
@@ -230,10 +243,14 @@ struct Batch<'a> {
     disk: &'a Disk,
     now: Timestamp,
     slots: HashMap<Identity, Slot>,
+    /// Or copied, when a call is about a record that has been read already.
+    bytes_read: usize,
 }
 
 struct Slot {
     stored: Option<Stored>,
+    /// How many bytes it is on disk.
+    len: usize,
     /// The place in the index that the record on disk has.
     due: Option<Timestamp>,
     changed: bool,
@@ -245,6 +262,7 @@ impl<'a> Batch<'a> {
             MapEntry::Occupied(slot) => slot.into_mut(),
             MapEntry::Vacant(empty) => empty.insert(Slot::from(self.disk.get(id)?)),
         };
+        self.bytes_read += slot.len;
         let (next, verdict) = step(self.now, slot.stored.as_ref(), event);
         match next {
             Next::Keep => {}
@@ -278,19 +296,43 @@ impl<'a> Batch<'a> {
 impl Slot {
     fn from(entry: Option<Entry>) -> Self {
         match entry {
-            Some(Entry { stored, due }) => {
+            Some(Entry { stored, due, len }) => {
                 // Unreadable bytes may be indexed elsewhere; what replaces them gets a place of
                 // its own.
                 let due = Some(due).filter(|_| stored != Stored::Unreadable);
-                Self { stored: Some(stored), due, changed: false }
+                Self { stored: Some(stored), len, due, changed: false }
             }
-            None => Self { stored: None, due: None, changed: false },
+            None => Self { stored: None, len: 0, due: None, changed: false },
         }
     }
 
     fn change(&mut self, stored: Option<Stored>) {
         self.stored = stored;
         self.changed = true;
+    }
+}
+
+/// Since when the writer has been at the batch, or the sweep, that it is at.
+#[derive(Clone, Default)]
+pub(super) struct Busy(Arc<Mutex<Option<Instant>>>);
+
+impl Busy {
+    fn begin(&self) {
+        self.set(Some(Instant::now()));
+    }
+
+    fn end(&self) {
+        self.set(None);
+    }
+
+    fn set(&self, since: Option<Instant>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = since;
+    }
+
+    /// For how long by now; zero when there is nothing to do.
+    pub(super) fn running_for(&self) -> Duration {
+        let since = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 }
 
@@ -357,4 +399,69 @@ fn answer_len(event: &Event) -> usize {
         | Event::Release(_) => None,
     };
     answer.map_or(0, |answer| answer.body.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::sync_channel;
+
+    use oncegate_core::{
+        Answer, Claim, Fence, Fingerprint, OnUnknown, OwnerToken, Phases, Record, Reserve,
+        ReserveVerdict, State,
+    };
+
+    use super::*;
+    use crate::Clock;
+    use crate::embedded::disk;
+
+    const NOW: Timestamp = Timestamp(1_790_000_000_000_000);
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    #[test]
+    fn replays_of_large_answers_are_more_than_one_batch() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let disk = disk::open(dir.path(), 1 << 20).expect("a store").disk;
+        let fingerprint = Fingerprint { version: 1, digest: [1; 32] };
+        let answer = Answer { status: 200, headers: Vec::new(), body: vec![7; 3 << 20] };
+        let record = Record {
+            fingerprint,
+            claim: Claim { owner: OwnerToken([1; 16]), fence: Fence(NOW.0) },
+            reserved_at: NOW,
+            expires_at: NOW.after(HOUR),
+            state: State::Completed { at: NOW, answer },
+        };
+        let ids: Vec<Identity> = (1..=7).map(|n| Identity([n; 32])).collect();
+        let mut changes = disk.changes(ids.len());
+        ids.iter().for_each(|id| changes.put(id, record.expires_at, &record));
+        changes.commit(NOW).expect("written");
+
+        let clock = Arc::new(Mutex::new(Steady::new(Clock::manual(NOW), NOW)));
+        let (_queue, inbox) = sync_channel(1);
+        let (tell, _told) = watch::channel(Condition::Open);
+        let mut writer = Writer::new(disk, clock, inbox, tell, Busy::default(), HOUR);
+        let (jobs, mut answers): (Vec<_>, Vec<_>) = ids
+            .iter()
+            .map(|id| {
+                let (reply, answer) = oneshot::channel();
+                let event = Event::Reserve(Reserve {
+                    owner: OwnerToken([2; 16]),
+                    fingerprint,
+                    phases: Phases::One,
+                    lease: HOUR,
+                    retention: HOUR,
+                    on_unknown: OnUnknown::Hold,
+                });
+                (Job { id: *id, event, reply }, answer)
+            })
+            .unzip();
+        let mut jobs = jobs.into_iter();
+        writer.serve_some(&mut jobs);
+        // The third makes it more than 8 MiB.
+        assert_eq!(jobs.len(), 4);
+        writer.serve(jobs.collect());
+        for answer in &mut answers {
+            let told = answer.try_recv().expect("answered").expect("a verdict");
+            assert!(matches!(told, Verdict::Reserve(ReserveVerdict::Replay { .. })), "{told:?}");
+        }
+    }
 }

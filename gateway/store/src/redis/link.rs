@@ -1,11 +1,18 @@
 //! The one connection: made in the background, checked, watched, and made again.
 //!
 //! Calls never wait for it. While there is none they fail at once and surely without effect; a
-//! caller that wants to wait has its own clock for that. A connection that a call has timed out
-//! on is thrown away, so that an answer can never be taken for another call's.
+//! caller that wants to wait has its own clock for that.
+//!
+//! A call that times out takes the connection with it only when nothing at all came back since
+//! it was sent: the server is gone or hangs. While others are answered, or parts of answers
+//! arrive, it is merely slow, and the connection stays everybody's. An answer can not be taken
+//! for another call's all the same: the driver (redis 1.8, `PipelineSink::send_result`) keeps
+//! one entry for each command it has written, hands each answer to the oldest entry, and throws
+//! it away when nobody waits there any more; a command whose caller left before it was written
+//! is not sent.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use redis::aio::MultiplexedConnection;
@@ -17,6 +24,7 @@ use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 
 use super::checks::check;
+use super::heard::{Heard, Listened};
 use super::pause::Pause;
 use super::reply::{Failed, classify};
 use super::scripts::Scripts;
@@ -43,6 +51,7 @@ enum Condition {
 #[derive(Clone, Debug)]
 pub(super) struct Up {
     connection: MultiplexedConnection,
+    heard: Heard,
     /// Tells connections apart, so that a late complaint does not hit the next one.
     number: u64,
     warnings: Arc<Vec<String>>,
@@ -53,6 +62,8 @@ pub(super) struct Up {
 pub(super) struct Link {
     condition: Arc<watch::Sender<Condition>>,
     keeper: JoinHandle<()>,
+    /// For the log.
+    server: String,
     timeout: Duration,
 }
 
@@ -61,9 +72,9 @@ impl Link {
     pub(super) fn start(target: Target, scripts: &'static Scripts) -> Self {
         let start = Condition::Down("not connected to Redis yet".to_owned());
         let condition = Arc::new(watch::Sender::new(start));
-        let timeout = target.timeout;
+        let (server, timeout) = (target.to_string(), target.timeout);
         let keeper = Keeper { target, scripts, condition: condition.clone(), connections: 0 };
-        Self { condition, keeper: tokio::spawn(keeper.keep()), timeout }
+        Self { condition, keeper: tokio::spawn(keeper.keep()), server, timeout }
     }
 
     /// The connection, if there is one now.
@@ -77,40 +88,44 @@ impl Link {
 
     /// Sends one command and waits for its answer.
     pub(super) async fn send(&self, up: &mut Up, command: &Cmd) -> Result<Value, Failed> {
+        let watched = Watched::from(&*up);
         let answer = up.connection.send_packed_command(command);
-        self.within(up.number, answer).await
+        self.within(watched, answer).await
     }
 
     /// Loads a script that Redis has forgotten.
     pub(super) async fn load(&self, up: &mut Up, script: &redis::Script) -> Result<(), Failed> {
-        let number = up.number;
+        let watched = Watched::from(&*up);
         let load = script.load_async(&mut up.connection).map(|done| done.map(|_| Value::Nil));
-        self.within(number, load).await.map(|_| ())
+        self.within(watched, load).await.map(|_| ())
     }
 
     async fn within(
         &self,
-        number: u64,
+        watched: Watched,
         answer: impl Future<Output = RedisResult<Value>>,
     ) -> Result<Value, Failed> {
         let failed = match tokio::time::timeout(self.timeout, answer).await {
             Ok(Ok(Value::ServerError(error))) => classify(error.into()),
             Ok(Ok(value)) => return Ok(value),
             Ok(Err(error)) => classify(error),
-            Err(_) => timed_out(self.timeout),
+            Err(_) => timed_out(self.timeout, watched.is_silent()),
         };
         if failed.ends_connection {
-            self.drop_connection(number, &failed.error);
+            self.drop_connection(watched.number, &failed.error);
         }
         Err(failed)
     }
 
-    /// Throws a connection away, for the keeper to make a new one.
+    /// Throws a connection away, for the keeper to make a new one. Said here, and once: the
+    /// keeper finds the problem known already.
     pub(super) fn drop_connection(&self, number: u64, why: &Error) {
         self.condition.send_if_modified(|condition| {
             let current = matches!(condition, Condition::Up(up) if up.number == number);
             if current {
-                *condition = Condition::Down(format!("the connection was given up: {why}"));
+                let problem = format!("the connection was given up: {why}");
+                tracing::warn!(server = %self.server, problem, "Redis cannot be used");
+                *condition = Condition::Down(problem);
             }
             current
         });
@@ -150,10 +165,28 @@ impl Drop for Link {
     }
 }
 
-fn timed_out(timeout: Duration) -> Failed {
+/// A connection at the moment when a call goes out on it.
+struct Watched {
+    number: u64,
+    heard: Heard,
+    mark: u64,
+}
+
+impl Watched {
+    fn from(up: &Up) -> Self {
+        Self { number: up.number, heard: up.heard.clone(), mark: up.heard.mark() }
+    }
+
+    /// Whether nothing has come back since.
+    fn is_silent(&self) -> bool {
+        self.heard.mark() == self.mark
+    }
+}
+
+fn timed_out(timeout: Duration, silent: bool) -> Failed {
     let message = format!("no answer from Redis within {timeout:?}");
     let error = Error::new(ErrorKind::TimedOut, Certainty::MaybeApplied, message);
-    Failed { error, ends_connection: true, no_script: false }
+    Failed { error, ends_connection: silent, no_script: false }
 }
 
 /// The background task that owns the connection.
@@ -180,8 +213,9 @@ impl Keeper {
             match self.connect().await {
                 Ok((up, driver)) => {
                     tracing::info!(server = %self.target, "connected to Redis");
-                    pause = Pause::default();
+                    let since = Instant::now();
                     let problem = self.watch(up, driver).await;
+                    pause.note_connection(since.elapsed());
                     self.down(problem);
                 }
                 Err(problem) => self.down(problem),
@@ -190,13 +224,24 @@ impl Keeper {
         }
     }
 
+    /// Makes a connection everybody's, unless the store has been closed meanwhile.
+    fn announce(&self, up: Up) {
+        self.condition.send_if_modified(|condition| {
+            let open = !matches!(condition, Condition::Closed);
+            if open {
+                *condition = Condition::Up(up);
+            }
+            open
+        });
+    }
+
     /// Says each new problem once, however often it is met.
     fn down(&self, problem: String) {
         self.condition.send_if_modified(|condition| {
-            if let Condition::Down(known) = condition
-                && *known == problem
-            {
-                return false;
+            match condition {
+                Condition::Down(known) if *known == problem => return false,
+                Condition::Closed => return false,
+                Condition::Down(_) | Condition::Up(_) => {}
             }
             tracing::warn!(server = %self.target, problem, "Redis cannot be used");
             *condition = Condition::Down(problem);
@@ -206,19 +251,22 @@ impl Keeper {
 
     async fn connect(&mut self) -> Result<(Up, Driver), String> {
         let patience = self.target.connect_timeout;
-        let (mut connection, driver) = tokio::time::timeout(patience, self.open())
-            .await
-            .map_err(|_| format!("no connection to {} within {patience:?}", self.target))??;
+        let heard = Heard::default();
+        let (mut connection, driver) =
+            tokio::time::timeout(patience, self.open(&heard))
+                .await
+                .map_err(|_| format!("no connection to {} within {patience:?}", self.target))??;
         let readying = self.make_ready(&mut connection);
         let warnings = tokio::time::timeout(patience, readying)
             .await
             .map_err(|_| format!("{} did not answer within {patience:?}", self.target))??;
         self.connections += 1;
-        let up = Up { connection, number: self.connections, warnings: Arc::new(warnings) };
+        let (number, warnings) = (self.connections, Arc::new(warnings));
+        let up = Up { connection, heard, number, warnings };
         Ok((up, driver))
     }
 
-    async fn open(&self) -> Result<(MultiplexedConnection, Driver), String> {
+    async fn open(&self, heard: &Heard) -> Result<(MultiplexedConnection, Driver), String> {
         let target = &self.target;
         let failed =
             |what: &str, error: &dyn std::fmt::Display| format!("{what} {target}: {error}");
@@ -227,14 +275,14 @@ impl Keeper {
             .map_err(|error| failed("cannot connect to", &error))?;
         stream.set_nodelay(true).map_err(|error| failed("cannot set up the socket to", &error))?;
         let greeted = match &target.tls {
-            None => greet(&target.login, stream).await,
+            None => greet(&target.login, stream, heard).await,
             Some(tls) => {
                 let connector = TlsConnector::from(tls.config.clone());
                 let stream = connector
                     .connect(tls.name.clone(), stream)
                     .await
                     .map_err(|error| failed("TLS failed with", &error))?;
-                greet(&target.login, stream).await
+                greet(&target.login, stream, heard).await
             }
         };
         greeted.map_err(|error| failed("cannot log in to", &chain(&classify(error).error)))
@@ -269,7 +317,8 @@ impl Keeper {
     /// Returns when the connection has to be made again, and why.
     async fn watch(&self, up: Up, mut driver: Driver) -> String {
         let mut connection = up.connection.clone();
-        self.condition.send_replace(Condition::Up(up));
+        let heard = up.heard.clone();
+        self.announce(up);
         let mut changes = self.condition.subscribe();
         loop {
             let given_up = changes.wait_for(|now| !matches!(now, Condition::Up(_)));
@@ -282,9 +331,12 @@ impl Keeper {
                 () = tokio::time::sleep(RECHECK_EVERY) => {}
             }
             let patience = self.target.connect_timeout;
+            let mark = heard.mark();
             match tokio::time::timeout(patience, self.examine(&mut connection)).await {
                 Ok(Ok(warnings)) => self.note(Arc::new(warnings)),
                 Ok(Err(problem)) => return problem,
+                // Slow, but there: calls are being answered.
+                Err(_) if heard.mark() != mark => {}
                 Err(_) => return format!("{} did not answer within {patience:?}", self.target),
             }
         }
@@ -304,6 +356,7 @@ impl Keeper {
 async fn greet<S>(
     login: &RedisConnectionInfo,
     stream: S,
+    heard: &Heard,
 ) -> RedisResult<(MultiplexedConnection, Driver)>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -313,6 +366,7 @@ where
         .set_response_timeout(None)
         .set_pipeline_buffer_size(QUEUE_MAX)
         .set_write_backpressure_boundary(WRITE_BYTES);
+    let stream = Listened { stream, heard: heard.clone() };
     let (connection, driver) =
         MultiplexedConnection::new_with_config(login, stream, config).await?;
     Ok((connection, Driver(tokio::spawn(driver))))
@@ -323,5 +377,29 @@ fn chain(error: &Error) -> String {
     match error.source() {
         Some(source) => format!("{error} ({source})"),
         None => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::redis::RedisConfig;
+    use crate::redis::scripts::SCRIPTS;
+
+    /// The keeper may be in the middle of something when the store is closed.
+    #[tokio::test]
+    async fn what_is_closed_stays_closed() {
+        let target = Target::new(&RedisConfig::default()).expect("good settings");
+        let condition = Arc::new(watch::Sender::new(Condition::Closed));
+        let (stream, _server) = tokio::io::duplex(1 << 10);
+        let heard = Heard::default();
+        let (connection, _driver) =
+            greet(&target.login, stream, &heard).await.expect("nothing is asked");
+        let keeper =
+            Keeper { target, scripts: &SCRIPTS, condition: condition.clone(), connections: 1 };
+        keeper.announce(Up { connection, heard, number: 1, warnings: Arc::default() });
+        assert!(matches!(*condition.borrow(), Condition::Closed));
+        keeper.down("a problem".to_owned());
+        assert!(matches!(*condition.borrow(), Condition::Closed));
     }
 }

@@ -5,6 +5,9 @@ use std::time::Duration;
 
 const SHORTEST: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(2);
+/// A connection that did not last this long was no success: a server that takes connections and
+/// fails at once would be met every few milliseconds.
+const LASTING: Duration = Duration::from_secs(10);
 
 /// Doubles from attempt to attempt. Each pause is shortened by chance, by up to a half, so that
 /// many gateways do not return to a restarted Redis at the same moment.
@@ -20,6 +23,13 @@ impl Default for Pause {
 }
 
 impl Pause {
+    /// Begins again with short pauses if a connection has lasted.
+    pub(super) fn note_connection(&mut self, lasted: Duration) {
+        if lasted >= LASTING {
+            *self = Self::default();
+        }
+    }
+
     pub(super) fn next(&mut self) -> Duration {
         let whole = self.next;
         self.next = (whole * 2).min(LONGEST);
@@ -33,6 +43,15 @@ impl Pause {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_lasting_connection_shortens_the_pauses() {
+        let mut pause = Pause { next: LONGEST };
+        pause.note_connection(LASTING - Duration::from_millis(1));
+        assert_eq!(pause.next, LONGEST);
+        pause.note_connection(LASTING);
+        assert_eq!(pause.next, SHORTEST);
+    }
 
     #[test]
     fn pauses_grow_to_a_limit_and_differ() {

@@ -30,6 +30,11 @@ pub(super) fn nonsense(value: &Value) -> Error {
 pub(super) trait FromReply: Scripted {
     /// `Err` hands the answer back when it makes no sense.
     fn read(reply: Value) -> Result<Self::Verdict, Value>;
+
+    /// The verdict when what is stored, or what came back, makes no sense, if there is one.
+    fn on_corrupt() -> Option<Self::Verdict> {
+        None
+    }
 }
 
 impl FromReply for Reserve {
@@ -55,6 +60,12 @@ impl FromReply for Reserve {
             [Value::Int(6)] => Ok(unreadable_reservation()),
             _ => Err(Value::Array(members)),
         }
+    }
+
+    /// Not an error: a route that runs without its store during an outage would take it for one
+    /// and run what may have been executed.
+    fn on_corrupt() -> Option<ReserveVerdict> {
+        Some(unreadable_reservation())
     }
 }
 
@@ -277,5 +288,12 @@ mod tests {
         assert!(Renew::read(Value::Int(7)).is_err());
         assert!(Resolve::read(Value::Array(vec![Value::Int(3), Value::Int(1)])).is_err());
         assert!(read_peek(Value::Array(Vec::new())).is_err());
+    }
+
+    #[test]
+    fn a_reservation_is_never_told_corrupt() {
+        assert_eq!(Reserve::on_corrupt(), Some(unreadable_reservation()));
+        assert_eq!(Renew::on_corrupt(), None);
+        assert_eq!(Finish::on_corrupt(), None);
     }
 }
