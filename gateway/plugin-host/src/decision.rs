@@ -14,6 +14,11 @@ use crate::plugin::Needs;
 const SENTENCE_BYTES_MAX: usize = 512;
 const CODE_BYTES_MAX: usize = 64;
 
+/// Parts of one decision: key, fingerprint and scope together.
+const PARTS_MAX: usize = 64;
+/// Those of them that are made from the body; each may cost as much as the body is long.
+const BODY_PARTS_MAX: usize = 16;
+
 /// What to do with one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
@@ -109,13 +114,37 @@ fn accept_tracking(tracking: wire::Tracking, needs: Needs) -> Result<Tracking, D
         sentence("the name of an attribute", name)?;
         sentence("the value of an attribute", value)?;
     }
-    Ok(Tracking {
+    let tracking = Tracking {
         key: accept_key(key, needs)?,
         fingerprint: accept_parts(fingerprint, needs)?,
         scope: accept_parts(scope, needs)?,
         retention: retention_ms.map(Duration::from_millis),
         attributes,
-    })
+    };
+    bounded(&tracking)?;
+    Ok(tracking)
+}
+
+/// Parts are resolved and hashed by the host, after the guest's own time is over, so their
+/// number is what bounds that work.
+fn bounded(tracking: &Tracking) -> Result<(), DeriveError> {
+    let of_key: &[Part] = match &tracking.key {
+        KeySource::Client(_) => &[],
+        KeySource::Derived(parts) => parts,
+    };
+    let all = of_key.iter().chain(&tracking.fingerprint).chain(&tracking.scope);
+    let (count, of_body) = all.fold((0, 0), |(count, of_body), part| {
+        (count + 1, of_body + usize::from(part.reads_body()))
+    });
+    if count > PARTS_MAX {
+        return refuse(format!("it names {count} parts, at most {PARTS_MAX} are allowed"));
+    }
+    if of_body > BODY_PARTS_MAX {
+        return refuse(format!(
+            "it names {of_body} parts made from the body, at most {BODY_PARTS_MAX} are allowed"
+        ));
+    }
+    Ok(())
 }
 
 fn accept_key(key: wire::KeySource, needs: Needs) -> Result<KeySource, DeriveError> {

@@ -28,7 +28,7 @@ const READ_BYTES_MAX: usize = 64 * 1024;
 const JSON_BYTES_MAX: usize = 1024 * 1024;
 /// A match costs up to the product of pattern and text, and cannot be interrupted.
 const PATTERN_BYTES_MAX: usize = 1024;
-const PATTERN_COMPILED_BYTES_MAX: usize = 256 * 1024;
+const PATTERN_COMPILED_BYTES_MAX: usize = 64 * 1024;
 const TEXT_BYTES_MAX: usize = 8 * 1024;
 /// Lines that one call may write to the log, and how long they may be.
 const LOG_LINES_MAX: u32 = 16;

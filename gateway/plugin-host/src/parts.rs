@@ -110,6 +110,28 @@ impl Part {
         }
     }
 
+    /// Whether resolving it looks at the whole body.
+    pub(crate) fn reads_body(&self) -> bool {
+        match self {
+            Self::BodyBytes
+            | Self::BodyJson
+            | Self::BodyMultipart
+            | Self::JsonPointer(_)
+            | Self::JsonWithout(_) => true,
+            Self::Text(_)
+            | Self::Bytes(_)
+            | Self::Method
+            | Self::Route
+            | Self::Path
+            | Self::Query
+            | Self::Principal
+            | Self::PathParam(_)
+            | Self::QueryParam(_)
+            | Self::Header(_)
+            | Self::MediaType => false,
+        }
+    }
+
     fn resolve(&self, request: &Request, out: &mut Vec<Resolved>) -> Result<(), PartError> {
         let text = |text: &str| Some(Bytes::copy_from_slice(text.as_bytes()));
         let mut one = |tag: &str, value: Option<Bytes>| {

@@ -116,7 +116,9 @@ async fn cut_short(gateway: &Gateway, clients: &mut tokio::task::JoinHandle<()>)
     tracing::warn!("the drain deadline is over; what still runs is released or marked unknown");
     gateway.drain_over.cancel();
     drop(tokio::time::timeout(LAST_WRITES, gateway.tasks.wait()).await);
-    drop(tokio::time::timeout(LAST_WRITES, clients).await);
+    if !clients.is_finished() {
+        drop(tokio::time::timeout(LAST_WRITES, clients).await);
+    }
 }
 
 /// Binds the whole edge to one function: axum is the service inside, every request is ours.

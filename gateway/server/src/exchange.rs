@@ -13,6 +13,7 @@ mod account;
 mod body;
 mod derive;
 mod forward;
+mod head;
 mod pass;
 mod permit;
 mod record;
@@ -84,32 +85,31 @@ async fn prepare(routed: Routed) -> Result<Keyed, Exit> {
 
 /// Steps 4 to 7. `Reserved` may still be given back; `forward` turns it into `Dispatched`,
 /// which may only be finished or left unknown.
-async fn execute(keyed: Keyed) -> Reply {
-    let run = async {
-        let reserved = reserve::reserve(keyed).await?;
-        let dispatched = forward::forward(reserved).await?;
-        let recorded = record::record(dispatched).await;
-        Ok(respond::fresh(recorded))
-    };
-    match run.await {
-        Ok(reply) => reply,
-        Err(exit) => Exit::reply(exit).await,
-    }
+async fn execute(keyed: Keyed) -> Result<Reply, Exit> {
+    let reserved = reserve::reserve(keyed).await?;
+    let dispatched = forward::forward(reserved).await?;
+    let recorded = record::record(dispatched).await;
+    Ok(respond::fresh(recorded))
 }
 
 /// Runs `work` to its end whether or not the client waits for it. What is still running when
 /// the drain deadline is over is dropped; its permit then releases the key or marks it unknown.
-async fn detached(context: Context, work: impl Future<Output = Reply> + Send + 'static) -> Reply {
+///
+/// A way out comes back here: what is forwarded unprotected belongs to the client again.
+async fn detached(
+    context: Context,
+    work: impl Future<Output = Result<Reply, Exit>> + Send + 'static,
+) -> Reply {
     let (answer, answered) = oneshot::channel();
     let drain_over = context.gateway.drain_over.clone();
     context.gateway.tasks.spawn(async move {
         let work = AssertUnwindSafe(work).catch_unwind();
         tokio::select! {
             biased;
-            reply = work => {
-                if let Ok(reply) = reply {
+            ended = work => {
+                if let Ok(ended) = ended {
                     // A client that has left takes no answer; the store has it.
-                    drop(answer.send(reply));
+                    drop(answer.send(ended));
                 }
             }
             () = drain_over.cancelled() => {}
@@ -124,7 +124,8 @@ async fn detached(context: Context, work: impl Future<Output = Reply> + Send + '
         None => answered.await,
     };
     match answered {
-        Ok(reply) => reply,
+        Ok(Ok(reply)) => reply,
+        Ok(Err(exit)) => exit.reply().await,
         // Dropped by the drain deadline, or by a panic; either way the permit has written down
         // what is known, and a retry with the same key will be told.
         Err(_dropped) if context.gateway.drain_over.is_cancelled() => {

@@ -18,9 +18,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-/// An HTTP/2 connection starts with `PRI * HTTP/2.0`; no HTTP/1.1 method begins like this.
-const HTTP2_PREFACE_START: &[u8] = b"PRI";
-/// Between two looks at a connection that has sent one or two bytes.
+/// What an HTTP/2 connection starts with (RFC 9113, 3.4). All of it is awaited under the first
+/// deadline, because the library has none for the rest of it.
+const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// Between two looks at a connection that has sent a part of it.
 const SNIFF_PAUSE: Duration = Duration::from_millis(5);
 
 /// What one listener allows; every number is a setting with a default.
@@ -136,14 +137,14 @@ enum Protocol {
 
 /// Looks at the first bytes without consuming them. `None` when the client has left.
 async fn sniff(stream: &TcpStream) -> Option<Protocol> {
-    let mut start = [0; HTTP2_PREFACE_START.len()];
+    let mut start = [0; HTTP2_PREFACE.len()];
     loop {
         let seen = stream.peek(&mut start).await.ok().filter(|seen| *seen > 0)?;
         let start = start.get(..seen)?;
-        if start == HTTP2_PREFACE_START {
+        if start == HTTP2_PREFACE {
             return Some(Protocol::Http2);
         }
-        if !HTTP2_PREFACE_START.starts_with(start) {
+        if !HTTP2_PREFACE.starts_with(start) {
             return Some(Protocol::Http1);
         }
         tokio::time::sleep(SNIFF_PAUSE).await;

@@ -31,6 +31,12 @@ pub(crate) struct EndingLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct UnprotectedLabels {
+    operation: String,
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct ReasonLabel {
     reason: &'static str,
 }
@@ -87,6 +93,7 @@ pub(crate) struct Metrics {
     requests: Family<RequestLabels, Counter>,
     executions: Family<EndingLabels, Counter>,
     violations: Family<ReasonLabel, Counter>,
+    unprotected: Family<UnprotectedLabels, Counter>,
     plugin_failures: Family<PluginLabels, Counter>,
     store_errors: Family<ReasonLabel, Counter>,
     reloads: Family<ReasonLabel, Counter>,
@@ -109,6 +116,7 @@ impl Metrics {
             requests: Family::default(),
             executions: Family::default(),
             violations: Family::default(),
+            unprotected: Family::default(),
             plugin_failures: Family::default(),
             store_errors: Family::default(),
             reloads: Family::default(),
@@ -131,6 +139,11 @@ impl Metrics {
             "executions",
             "Upstream executions by operation and ending",
             Box::new(metrics.executions.clone()),
+        );
+        register(
+            "unprotected",
+            "Guarded requests sent upstream without protection, by operation and reason",
+            Box::new(metrics.unprotected.clone()),
         );
         register(
             "violations",
@@ -193,6 +206,12 @@ impl Metrics {
     pub(crate) fn execution_ended(&self, operation: &str, ending: &'static str) {
         let labels = EndingLabels { operation: operation.to_owned(), ending };
         self.executions.get_or_create(&labels).inc();
+    }
+
+    /// A guarded request goes upstream without protection; counted before it does.
+    pub(crate) fn sent_unprotected(&self, operation: &str, reason: &'static str) {
+        let labels = UnprotectedLabels { operation: operation.to_owned(), reason };
+        self.unprotected.get_or_create(&labels).inc();
     }
 
     /// See [`Violation`].

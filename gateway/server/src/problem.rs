@@ -84,6 +84,8 @@ pub(crate) enum Problem {
     PluginRefused(Refusal),
     /// `Upgrade` or `CONNECT` where one answer must be kept.
     UpgradeRefused,
+    /// From TLS early data, which anyone who saw it may send again.
+    TooEarly,
     /// No route matches.
     NoRoute,
     /// The request head breaks a rule; holds the rule.
@@ -236,6 +238,9 @@ impl Problem {
                 Never,
                 O::Invalid,
             ),
+            Self::TooEarly => {
+                row(425, "too-early", "Sent as early data; send it again", SameKey, O::Invalid)
+            }
             Self::NoRoute => {
                 row(404, "no-route", "No route serves this request", Never, O::NoRoute)
             }
@@ -305,6 +310,7 @@ impl Problem {
             }
             Self::PluginRefused(refusal) => refusal.detail.clone(),
             Self::UpgradeRefused => "An operation that is executed once needs one answer.".into(),
+            Self::TooEarly => "Early data can be replayed by others (RFC 8470).".into(),
             Self::NoRoute => "No policy has a route for this method, host and path.".into(),
             Self::UpstreamFailed { .. } => "This route is not protected against repeats.".into(),
             Self::Internal => "The cause is in the gateway's log.".into(),

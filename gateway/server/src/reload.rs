@@ -42,12 +42,15 @@ impl Reloader {
         let source = self.source.clone();
         // Reading files blocks; traffic must not wait for a slow disk.
         let loaded = tokio::task::spawn_blocking(move || oncegate_policy::load(&source)).await;
-        let loaded = match loaded {
+        let mut loaded = match loaded {
             Ok(Ok(loaded)) => loaded,
             Ok(Err(problems)) => return self.refused(problems.to_string()),
             Err(_panic) => return self.refused("reading the policies failed".to_owned()),
         };
         let needs_restart = self.settings.needs_restart(&loaded.settings);
+        // Another secret would give the same request another key or fingerprint: a retry across
+        // the swap would run again, or be refused.
+        loaded.settings.secrets = self.settings.secrets.clone();
         if let Err(error) = self.watcher.watch(loaded.policy.files.clone()) {
             tracing::warn!(%error, "the changed set of files cannot be watched");
         }

@@ -1,8 +1,8 @@
 //! The upstream side: one pooled HTTP/1.1 client, and what is known when a call fails.
 //!
 //! The distinction that matters is whether the first byte can have left. The client library
-//! tells it: a failed connect and a request cancelled while it waited for a pooled connection
-//! were never sent; anything else may have been.
+//! tells it: a failed connect, a request cancelled while it waited for a pooled connection, and
+//! a connection that was never ready were never sent; anything else may have been.
 
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
@@ -11,11 +11,12 @@ use std::time::Duration;
 use axum::body::Body;
 use http::{HeaderValue, Request, Response, Uri, Version, header};
 use hyper::body::Incoming;
-use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::{HttpConnector, capture_connection};
 use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use oncegate_core::UnknownReason;
 use oncegate_policy::{Endpoint, Upstream};
+use tokio::time::Instant;
 
 use crate::problem::Unreachable;
 
@@ -57,19 +58,26 @@ impl UpstreamClient {
     }
 
     /// Sends a request whose body is at hand. A failed connect is tried again, on the next
-    /// endpoint if there is one; once a byte may have left, never.
+    /// endpoint if there is one; once a byte may have left, never. Past the deadline the answer
+    /// depends on whether a connection had been found by then.
     pub(crate) async fn send_buffered(
         &self,
         upstream: &Upstream,
         parts: &http::request::Parts,
         body: &bytes::Bytes,
+        deadline: Instant,
     ) -> Result<Response<Incoming>, CallError> {
         let mut attempt = 0;
         loop {
             let request = Request::from_parts(parts.clone(), Body::from(body.clone()));
-            match self.send(upstream, request).await {
+            match self.send(upstream, request, deadline).await {
                 Err(CallError::NeverSent(..)) if attempt < CONNECT_BACKOFF.len() => {
-                    tokio::time::sleep(CONNECT_BACKOFF[attempt]).await;
+                    let again_at = Instant::now() + CONNECT_BACKOFF[attempt];
+                    if again_at >= deadline {
+                        let why = "no time is left to connect".to_owned();
+                        return Err(CallError::NeverSent(Unreachable::ConnectTimeout, why));
+                    }
+                    tokio::time::sleep_until(again_at).await;
                     attempt += 1;
                 }
                 outcome => return outcome,
@@ -82,6 +90,7 @@ impl UpstreamClient {
         &self,
         upstream: &Upstream,
         mut request: Request<Body>,
+        deadline: Instant,
     ) -> Result<Response<Incoming>, CallError> {
         let Some(endpoint) = upstream.next_endpoint() else {
             let why = format!("upstream {} has no endpoint", upstream.name);
@@ -94,7 +103,25 @@ impl UpstreamClient {
             }
         }
         *request.version_mut() = Version::HTTP_11;
-        self.client(upstream.connect_timeout).request(request).await.map_err(classify)
+        if !request.headers().contains_key(header::HOST)
+            && let Ok(host) = HeaderValue::from_str(&endpoint.authority())
+        {
+            request.headers_mut().insert(header::HOST, host);
+        }
+        // Filled in just before the request is handed to a connection.
+        let connection = capture_connection(&mut request);
+        let sent = self.client(upstream.connect_timeout).request(request);
+        match tokio::time::timeout_at(deadline, sent).await {
+            Ok(answered) => answered.map_err(classify),
+            Err(_elapsed) if connection.connection_metadata().is_none() => {
+                let why = "no connection in time".to_owned();
+                Err(CallError::NeverSent(Unreachable::ConnectTimeout, why))
+            }
+            Err(_elapsed) => {
+                let why = "no answer in time".to_owned();
+                Err(CallError::Ambiguous(UnknownReason::UpstreamTimeout, why))
+            }
+        }
     }
 }
 
@@ -130,7 +157,9 @@ fn classify(error: Error) -> CallError {
             .any(|error| error.kind() == std::io::ErrorKind::TimedOut);
         let kind = if timed_out { Unreachable::ConnectTimeout } else { Unreachable::NoConnection };
         CallError::NeverSent(kind, cause)
-    } else if of_hyper(hyper::Error::is_canceled) {
+    } else if of_hyper(hyper::Error::is_canceled) || error.connect_info().is_none() {
+        // Cancelled while it waited, or no connection was ready to take it: the library names
+        // the connection in every error after the request was handed over.
         CallError::NeverSent(Unreachable::NoConnection, cause)
     } else if of_hyper(hyper::Error::is_parse) {
         CallError::Ambiguous(UnknownReason::BrokenAnswer, cause)

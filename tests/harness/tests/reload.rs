@@ -160,6 +160,29 @@ async fn a_swapped_symlink_is_a_reload() {
     gateway.send(receipts()).await.is_fresh(201);
 }
 
+/// Another fingerprint secret would make other keys of the same requests: a retry across the
+/// reload would run again. It takes a restart, and the reload says so.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_changed_secret_waits_for_a_restart() {
+    let upstream = Upstream::start().await;
+    let store = Store::start(StoreKind::Embedded);
+    let with_secret = |secret: &str| {
+        Policy::new()
+            .upstream("payments", &[&upstream.url()])
+            .fingerprint("body", &["method", "path", "body"])
+            .section(&format!("[secrets]\nfingerprint = {secret:?}\n"))
+            .route(Route::guarded(OPERATION, PAYMENTS).set("key", "[\"body\"]"))
+    };
+    let gateway = Gateway::start(&store, with_secret("0123456789abcdef-one")).await;
+    let request = || Request::post(PAYMENTS).json(BODY);
+    let first = gateway.send(request()).await;
+    first.is_fresh(201);
+    gateway.reload(with_secret("0123456789abcdef-two")).await;
+    gateway.send(request()).await.is_replay_of(&first);
+    let status = gateway.status().await;
+    assert_eq!(status["last_reload"]["needs_restart"][0], "secrets", "{status}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_invalid_policy_is_not_loaded_and_says_why() {
     let upstream = Upstream::start().await;

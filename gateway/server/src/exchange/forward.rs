@@ -49,7 +49,7 @@ pub(crate) async fn forward(granted: Granted) -> Result<Called, Exit> {
         match permit.announce(guard.lease).await {
             Ok(DispatchVerdict::Go) => lease_ends = asked_at + guard.lease,
             Ok(DispatchVerdict::Lost) => {
-                permit.release().await;
+                permit.lost();
                 let retry_after = Duration::from_secs(1);
                 let status = guard.in_flight_status;
                 return Err(context.problem(&Problem::InProgress { status, retry_after }).into());
@@ -78,24 +78,23 @@ pub(crate) async fn forward(granted: Granted) -> Result<Called, Exit> {
 async fn call(buffered: &Buffered, parts: http::request::Parts) -> CallOutcome {
     let context = &buffered.context;
     let deadline = Instant::now() + context.route.upstream_timeout;
-    let sent =
-        context.gateway.upstream.send_buffered(&context.route.upstream, &parts, buffered.body());
-    match tokio::time::timeout_at(deadline, sent).await {
-        Ok(Ok(response)) => {
+    let upstream = &context.route.upstream;
+    let client = &context.gateway.upstream;
+    match client.send_buffered(upstream, &parts, buffered.body(), deadline).await {
+        Ok(response) => {
             let limit = context.guard().max_answer;
             tokio::time::timeout_at(deadline, read(response, limit))
                 .await
                 .unwrap_or(CallOutcome::Ambiguous(UnknownReason::UpstreamTimeout))
         }
-        Ok(Err(CallError::NeverSent(why, cause))) => {
+        Err(CallError::NeverSent(why, cause)) => {
             tracing::warn!(operation = %context.operation(), cause, "the upstream was not reached");
             CallOutcome::NeverSent(why)
         }
-        Ok(Err(CallError::Ambiguous(reason, cause))) => {
+        Err(CallError::Ambiguous(reason, cause)) => {
             tracing::warn!(operation = %context.operation(), cause, "the upstream's answer was lost");
             CallOutcome::Ambiguous(reason)
         }
-        Err(_elapsed) => CallOutcome::Ambiguous(UnknownReason::UpstreamTimeout),
     }
 }
 
@@ -106,15 +105,19 @@ async fn read(response: Response<Incoming>, limit: usize) -> CallOutcome {
     if head.status.is_informational() {
         return CallOutcome::Ambiguous(UnknownReason::BrokenAnswer);
     }
-    let announces_trailers = head.headers.contains_key(header::TRAILER);
+    let announced = head.headers.get(header::TRAILER).cloned();
     headers::strip_hop_by_hop(&mut head.headers, None);
     let reason = if is_event_stream(&head.headers) {
         Some(TombstoneReason::Streamed)
     } else if body.size_hint().lower() > limit as u64 {
         Some(TombstoneReason::TooLarge)
     } else {
-        announces_trailers.then_some(TombstoneReason::Trailers)
+        announced.is_some().then_some(TombstoneReason::Trailers)
     };
+    if let Some(announced) = announced {
+        // Streamed on, the answer keeps its trailers; HTTP/1.1 wants them announced.
+        head.headers.insert(header::TRAILER, announced);
+    }
     match reason {
         Some(reason) => CallOutcome::Unkeepable { head, body: Body::new(body), reason },
         None => collect(head, body, limit).await,
@@ -178,6 +181,8 @@ fn outgoing(keyed: &Keyed, fence: Option<u64>) -> http::request::Parts {
     let forward_as = buffered.context.guard().forward_as.as_deref();
     let key_header = forward_as.and_then(|name| name.parse::<HeaderName>().ok());
     clean(&mut parts, key_header.as_ref());
+    // Said aloud also for an empty body, which some servers insist on.
+    parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(buffered.body().len()));
     if let Some(name) = key_header {
         let already = sole_value(&parts.headers, &name)
             .is_some_and(|value| writes_key(value, keyed.key.expose()));

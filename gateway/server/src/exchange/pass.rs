@@ -1,14 +1,16 @@
 //! Requests that are not guarded, or that the policy lets through unprotected.
 
 use axum::body::Body;
-use http::{HeaderMap, Request, Response, header};
+use http::{HeaderMap, HeaderValue, Request, Response, header};
 use hyper::body::Incoming;
+use oncegate_core::UnknownReason;
+use tokio::time::Instant;
 
 use super::forward::clean;
 use super::stage::{Buffered, Open, Reply};
 use crate::headers;
 use crate::outcome::Outcome;
-use crate::problem::Problem;
+use crate::problem::{Problem, Unreachable};
 use crate::upstream::CallError;
 
 /// Streams a request through, both ways, without buffering. The store is never asked.
@@ -18,46 +20,50 @@ pub(crate) async fn through(open: Open) -> Reply {
     // The framing follows from the body: a declared length stays, the rest goes chunked.
     clean(&mut parts, keep.as_ref());
     let upstream = context.route.upstream.clone();
-    let send = context.gateway.upstream.send(&upstream, Request::from_parts(parts, body));
-    match tokio::time::timeout(context.route.upstream_timeout, send).await {
-        Ok(Ok(response)) => Reply { outcome: Outcome::Passed, response: streamed(response) },
-        Ok(Err(CallError::NeverSent(_, cause) | CallError::Ambiguous(_, cause))) => {
-            tracing::warn!(upstream = %upstream.name, cause, "the upstream did not answer");
-            Reply::problem(&context.gateway, None, &Problem::UpstreamFailed { timeout: false })
-        }
-        Err(_elapsed) => {
-            Reply::problem(&context.gateway, None, &Problem::UpstreamFailed { timeout: true })
-        }
+    let deadline = Instant::now() + context.route.upstream_timeout;
+    let request = Request::from_parts(parts, body);
+    match context.gateway.upstream.send(&upstream, request, deadline).await {
+        Ok(response) => Reply { outcome: Outcome::Passed, response: streamed(response) },
+        Err(error) => Reply::problem(&context.gateway, None, &failed(&upstream.name, error)),
     }
 }
 
-/// Forwards a guarded request without protection, and says so in the answer and the metric.
+/// Forwards a guarded request without protection, and says so in the answer and the metrics.
 pub(crate) async fn unprotected(buffered: Buffered, why: &'static str) -> Reply {
     let context = buffered.context.clone();
     tracing::warn!(operation = %context.operation(), why, "forwarded unprotected");
+    context.gateway.metrics.sent_unprotected(context.operation().as_str(), why);
     let mut parts = buffered.parts.clone();
     let keep = forward_name(&context);
     clean(&mut parts, keep.as_ref());
-    let send =
-        context.gateway.upstream.send_buffered(&context.route.upstream, &parts, buffered.body());
-    match tokio::time::timeout(context.route.upstream_timeout, send).await {
-        Ok(Ok(response)) => {
+    parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(buffered.body().len()));
+    let upstream = &context.route.upstream;
+    let deadline = Instant::now() + context.route.upstream_timeout;
+    let client = &context.gateway.upstream;
+    match client.send_buffered(upstream, &parts, buffered.body(), deadline).await {
+        Ok(response) => {
             let mut response = streamed(response);
             headers::strip_gateway_only(response.headers_mut());
             Reply::guarded(Outcome::Unprotected, response)
         }
-        Ok(Err(CallError::NeverSent(why, cause))) => {
+        Err(CallError::NeverSent(why, cause)) => {
             tracing::warn!(operation = %context.operation(), cause, "the upstream was not reached");
             counted_unprotected(context.problem(&Problem::UpstreamUnreachable(why)))
         }
-        Ok(Err(CallError::Ambiguous(_, cause))) => {
-            tracing::warn!(operation = %context.operation(), cause, "the upstream broke off");
-            counted_unprotected(context.problem(&Problem::UpstreamFailed { timeout: false }))
-        }
-        Err(_elapsed) => {
-            counted_unprotected(context.problem(&Problem::UpstreamFailed { timeout: true }))
+        Err(error @ CallError::Ambiguous(..)) => {
+            counted_unprotected(context.problem(&failed(&upstream.name, error)))
         }
     }
+}
+
+/// Nothing is recorded here, so all that matters is what the client is told.
+fn failed(upstream: &str, error: CallError) -> Problem {
+    let (timeout, cause) = match error {
+        CallError::NeverSent(why, cause) => (why == Unreachable::ConnectTimeout, cause),
+        CallError::Ambiguous(reason, cause) => (reason == UnknownReason::UpstreamTimeout, cause),
+    };
+    tracing::warn!(upstream, cause, "the upstream did not answer");
+    Problem::UpstreamFailed { timeout }
 }
 
 fn counted_unprotected(reply: Reply) -> Reply {

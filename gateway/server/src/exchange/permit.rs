@@ -14,6 +14,7 @@ use oncegate_core::{
 };
 use oncegate_store::{Certainty, Error};
 use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
 
 use crate::gateway::Gateway;
 use crate::metrics::Violation;
@@ -90,7 +91,14 @@ impl Reserved {
     /// Nothing was sent: gives the key back.
     pub(crate) async fn release(mut self) {
         if let Some(held) = self.0.take() {
-            held.release().await;
+            to_the_end(held.gateway.tasks.clone(), held.release()).await;
+        }
+    }
+
+    /// The store says that the key is somebody else's by now: there is nothing to give back.
+    pub(crate) fn lost(mut self) {
+        if let Some(held) = self.0.take() {
+            held.gateway.metrics.held.dec();
         }
     }
 }
@@ -104,7 +112,9 @@ impl Dispatched {
     /// background, because a lost ending would leave a finished execution unknown.
     pub(crate) async fn finish(mut self, ending: Ending) -> Written {
         match self.0.take() {
-            Some(held) => held.finish(ending).await,
+            Some(held) => to_the_end(held.gateway.tasks.clone(), held.finish(ending))
+                .await
+                .unwrap_or(Written::NotYet),
             None => Written::NotYet,
         }
     }
@@ -112,7 +122,7 @@ impl Dispatched {
     /// The upstream declared that it did not process the request, or it was provably not sent.
     pub(crate) async fn release(mut self) {
         if let Some(held) = self.0.take() {
-            held.release().await;
+            to_the_end(held.gateway.tasks.clone(), held.release()).await;
         }
     }
 
@@ -121,7 +131,10 @@ impl Dispatched {
     pub(crate) async fn renewing<T>(&self, call: impl Future<Output = T>) -> T {
         let held = self.held();
         let mut call = std::pin::pin!(call);
-        if let Ok(done) = tokio::time::timeout(pause(held), &mut call).await {
+        // A reservation that was slow to come has less than its whole lease left.
+        let left = held.lease_ends.saturating_duration_since(Instant::now());
+        let first = pause(held).min(left / 2);
+        if let Ok(done) = tokio::time::timeout(first, &mut call).await {
             return done;
         }
         let renewals = std::pin::pin!(held.renew_for_ever());
@@ -130,6 +143,15 @@ impl Dispatched {
             futures::future::Either::Right((never, _)) => match never {},
         }
     }
+}
+
+/// Runs a write in a task of its own: whoever waits for it may be dropped, by the drain deadline
+/// or by a panic, and the write must not be.
+async fn to_the_end<T: Send + 'static>(
+    tasks: TaskTracker,
+    write: impl Future<Output = T> + Send + 'static,
+) -> Option<T> {
+    tasks.spawn(write).await.ok()
 }
 
 /// A third of the lease, less up to a fifth of that so that gateways do not renew in step.
@@ -238,14 +260,9 @@ impl Held {
             Ok(ReleaseVerdict::Superseded) => self.superseded("release"),
             Err(error) => {
                 self.store_failed("release", &error);
-                let lease = self.lease;
-                release_later(
-                    self.gateway,
-                    self.identity,
-                    self.claim.owner,
-                    Some(self.claim.fence),
-                    lease,
-                );
+                let Self { gateway, identity, claim, retention, .. } = self;
+                let patience = retention.min(FINISH_FOR);
+                release_later(gateway, identity, claim.owner, Some(claim.fence), patience);
             }
         }
     }
@@ -290,23 +307,24 @@ fn ending_name(ending: &Ending) -> &'static str {
     }
 }
 
-/// Keeps giving back a token in the background. Nothing was sent under it, so the key must not
-/// stay blocked; for twice the lease, since a delayed reservation may still arrive.
+/// Keeps giving back a token in the background: nothing was sent under it, so the key must not
+/// stay blocked. With a known fence until the store has said a word; without one the reservation
+/// itself may still be on its way, so it is taken back again, ever more rarely, until it cannot
+/// be any more.
 pub(crate) fn release_later(
     gateway: Arc<Gateway>,
     identity: Identity,
     owner: OwnerToken,
     fence: Option<Fence>,
-    lease: Duration,
+    patience: Duration,
 ) {
     let tasks = gateway.tasks.clone();
     tasks.spawn(async move {
-        let until = Instant::now() + lease * 2;
+        let until = Instant::now() + patience;
         let mut wait = BACKOFF.0;
+        let longest = if fence.is_some() { BACKOFF.1 } else { patience };
         loop {
             let released = gateway.store.release(&identity, Release { owner, fence }).await;
-            // With a known fence the store's word is final. Without one the reservation itself
-            // may still be on its way, so it is taken back again until it cannot be.
             // A gateway that is told to stop takes it back once more and leaves the rest to the
             // lease.
             let is_final = fence.is_some() || gateway.is_draining();
@@ -317,7 +335,7 @@ pub(crate) fn release_later(
                 () = tokio::time::sleep(wait) => {}
                 () = gateway.drain_over.cancelled() => return,
             }
-            wait = (wait * 2).min(BACKOFF.1);
+            wait = (wait * 2).min(longest);
         }
     });
 }

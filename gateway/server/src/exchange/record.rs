@@ -71,7 +71,8 @@ async fn whole(
         }
         Meaning::Unknown => {
             let reason = UnknownReason::AmbiguousStatus;
-            let answer = Some(answer_of(guard, &head, &body));
+            let keep = guard.settle.keep && !settle::asks_not_to_keep(&head.headers);
+            let answer = keep.then(|| answer_of(guard, &head, &body));
             (Outcome::Unknown, permit.finish(Ending::Unknown { reason, answer }).await)
         }
         Meaning::Store if !guard.settle.keep || settle::asks_not_to_keep(&head.headers) => {

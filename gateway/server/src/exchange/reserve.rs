@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use oncegate_core::{Claim, OwnerToken, Phases, Reserve, ReserveVerdict};
+use oncegate_core::{Claim, OwnerToken, Phases, Reserve, ReserveVerdict, UnknownReason};
 use oncegate_policy::{InFlight, OnStoreError};
-use oncegate_store::{Certainty, Error};
+use oncegate_store::{Certainty, Error, ErrorKind};
 use tokio::time::Instant;
 
 use super::permit::{Held, Reserved, release_later};
@@ -47,17 +47,22 @@ pub(crate) async fn reserve(keyed: Keyed) -> Result<Granted, Exit> {
         retention: keyed.retention,
         on_unknown: guard.on_unknown,
     };
-    let question = Question { keyed: Some((&keyed, owner, lease)) };
+    let question = Question { keyed: Some((&keyed, owner, guard.lease)) };
     let asked = match guard.in_flight {
         InFlight::Conflict => ask(&keyed, &event).await,
         InFlight::Wait(patience) => ask_and_wait(&keyed, &event, patience).await,
     };
     question.answered();
-    let Asked { verdict, sent_at } = match asked {
+    let Asked { verdict, sent_at, earlier_lost } = match asked {
         Ok(asked) => asked,
-        Err(no_answer) => return Err(without_store(keyed, owner, lease, no_answer)),
+        Err(no_answer) => return Err(without_store(keyed, owner, guard.lease, no_answer)),
     };
     let ReserveVerdict::Proceed { fence, now } = verdict else {
+        if earlier_lost {
+            // The lost attempt may still arrive when the key is free again.
+            let gateway = context.gateway.clone();
+            release_later(gateway, keyed.identity, owner, None, guard.lease * 2);
+        }
         return Err(answer_of(&context, verdict).into());
     };
     let permit = Reserved::new(Held {
@@ -90,7 +95,7 @@ impl Drop for Question<'_> {
     fn drop(&mut self) {
         if let Some((keyed, owner, lease)) = self.keyed {
             let gateway = keyed.buffered.context.gateway.clone();
-            release_later(gateway, keyed.identity, owner, None, lease);
+            release_later(gateway, keyed.identity, owner, None, lease * 2);
         }
     }
 }
@@ -99,7 +104,10 @@ impl Drop for Question<'_> {
 fn without_store(keyed: Keyed, owner: OwnerToken, lease: Duration, no_answer: NoAnswer) -> Exit {
     let context = &keyed.buffered.context;
     if no_answer.may_have_landed {
-        release_later(context.gateway.clone(), keyed.identity, owner, None, lease);
+        release_later(context.gateway.clone(), keyed.identity, owner, None, lease * 2);
+    }
+    if no_answer.unreadable {
+        return context.problem(&Problem::OutcomeUnknown(UnknownReason::Unreadable)).into();
     }
     match context.guard().on_store_error {
         OnStoreError::Reject => context.problem(&Problem::StoreUnavailable).into(),
@@ -136,6 +144,8 @@ struct Asked {
     verdict: ReserveVerdict,
     /// From before the command was sent, so that this side gives up before the store does.
     sent_at: Instant,
+    /// An attempt before this one got no answer and may have landed, or may land yet.
+    earlier_lost: bool,
 }
 
 /// Asks, and while another attempt runs waits for its end: woken by the winner, or looking once
@@ -167,6 +177,8 @@ async fn ask_and_wait(
 /// The store gave no answer.
 struct NoAnswer {
     may_have_landed: bool,
+    /// There is something under the key, and it cannot be read: no outage, and no "no record".
+    unreadable: bool,
 }
 
 async fn ask(keyed: &Keyed, event: &Reserve) -> Result<Asked, NoAnswer> {
@@ -176,16 +188,19 @@ async fn ask(keyed: &Keyed, event: &Reserve) -> Result<Asked, NoAnswer> {
     let mut wait = ASK_AGAIN_AFTER.0;
     loop {
         match gateway.store.reserve(&keyed.identity, event.clone()).await {
-            Ok(verdict) => return Ok(Asked { verdict, sent_at }),
+            Ok(verdict) => return Ok(Asked { verdict, sent_at, earlier_lost: may_have_landed }),
             Err(error) => {
                 report(keyed, &error);
                 may_have_landed |= error.certainty() == Certainty::MaybeApplied;
+                if error.kind() == ErrorKind::Corrupt {
+                    return Err(NoAnswer { may_have_landed, unreadable: true });
+                }
             }
         }
         // A store that was not reached at all is told at once. One that may have taken the
         // reservation is asked again: its connection is being made anew.
         if !may_have_landed || sent_at.elapsed() + wait >= ASK_AGAIN_FOR {
-            return Err(NoAnswer { may_have_landed });
+            return Err(NoAnswer { may_have_landed, unreadable: false });
         }
         tokio::time::sleep(wait).await;
         wait = (wait * 2).min(ASK_AGAIN_AFTER.1);

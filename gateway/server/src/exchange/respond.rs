@@ -55,7 +55,11 @@ pub(crate) fn with_expiry(mut reply: Reply, expires_in: Duration) -> Reply {
 }
 
 fn insert_date(headers: &mut http::HeaderMap, name: HeaderName, date: SystemTime) {
-    if let Ok(value) = HeaderValue::from_str(&httpdate::fmt_http_date(date)) {
+    // An HTTP date has four digits for the year; a damaged record may say anything.
+    const YEAR_10000: Duration = Duration::from_secs(253_402_300_800);
+    if date.duration_since(UNIX_EPOCH).is_ok_and(|since| since < YEAR_10000)
+        && let Ok(value) = HeaderValue::from_str(&httpdate::fmt_http_date(date))
+    {
         headers.insert(name, value);
     }
 }

@@ -7,6 +7,7 @@ use axum::body::Body;
 use http::{Method, Request, Uri, header};
 use oncegate_policy::path;
 
+use super::head;
 use super::stage::{Context, Open, Reply, Routed};
 use crate::gateway::Gateway;
 use crate::headers;
@@ -26,7 +27,7 @@ pub(crate) enum Route {
 pub(crate) fn route(gateway: Arc<Gateway>, request: Request<Body>) -> Route {
     let (mut parts, body) = request.into_parts();
     headers::strip_gateway_only(&mut parts.headers);
-    if let Err(problem) = canonicalise(&mut parts) {
+    if let Err(problem) = head::check(&parts).and_then(|()| canonicalise(&mut parts)) {
         return Route::Refused(Reply::problem(&gateway, None, &problem));
     }
     let generation = gateway.generation.load_full();
@@ -49,6 +50,12 @@ pub(crate) fn route(gateway: Arc<Gateway>, request: Request<Body>) -> Route {
     if parts.headers.contains_key(header::UPGRADE) {
         return Route::Refused(context.problem(&Problem::UpgradeRefused));
     }
+    if head::is_early_data(&parts.headers) {
+        return Route::Refused(context.problem(&Problem::TooEarly));
+    }
+    // Before anything is derived: what does not go upstream must not count for key or scope.
+    let keep = context.guard().forward_as.as_deref().and_then(|name| name.parse().ok());
+    headers::strip_hop_by_hop(&mut parts.headers, keep.as_ref());
     Route::Guarded(Routed { context, parts, params, body })
 }
 
