@@ -33,30 +33,57 @@ impl fmt::Display for Problem {
 }
 
 /// Every reason why a policy was refused, at least one, in the order of the files.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problems(Vec<Problem>);
+///
+/// Two are equal when their reasons are.
+#[derive(Clone, Debug)]
+pub struct Problems {
+    problems: Vec<Problem>,
+    watched: Vec<PathBuf>,
+}
 
 impl Problems {
     /// `None` for an empty list: no problem is no error.
     pub fn of(problems: Vec<Problem>) -> Option<Self> {
-        (!problems.is_empty()).then_some(Self(problems))
+        (!problems.is_empty()).then_some(Self { problems, watched: Vec::new() })
     }
 
     /// The list.
     pub fn iter(&self) -> impl Iterator<Item = &Problem> {
-        self.0.iter()
+        self.problems.iter()
     }
 
     /// How many there are.
     pub fn count(&self) -> usize {
-        self.0.len()
+        self.problems.len()
+    }
+
+    /// Every directory and file whose change may repair the policy, for
+    /// [`Watcher::watch`](crate::watch::Watcher::watch): as
+    /// [`PolicySet::files`](crate::PolicySet::files), of the policy that was refused. Filled by
+    /// [`load`](crate::load()), empty otherwise.
+    pub fn watched(&self) -> &[PathBuf] {
+        &self.watched
+    }
+
+    /// These, with what is to be watched.
+    #[must_use]
+    pub fn with_watched(self, watched: Vec<PathBuf>) -> Self {
+        Self { watched, ..self }
     }
 }
+
+impl PartialEq for Problems {
+    fn eq(&self, other: &Self) -> bool {
+        self.problems == other.problems
+    }
+}
+
+impl Eq for Problems {}
 
 /// One line each.
 impl fmt::Display for Problems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (n, problem) in self.0.iter().enumerate() {
+        for (n, problem) in self.problems.iter().enumerate() {
             if n > 0 {
                 writeln!(f)?;
             }

@@ -33,7 +33,7 @@ pub use oncegate_core::{OnUnknown, Operation};
 pub use error::{Problem, Problems, Warning};
 pub use headers::{HeaderPattern, REPLAY_DROP_DEFAULT, ReplayDrop};
 pub use load::{Environment, Loaded, Source, load};
-pub use matcher::{Matched, PathPattern, RouteMatch, Segment};
+pub use matcher::{Matched, PathPattern, RouteMatch, Segment, method_is_ambiguous};
 pub use path::{PathError, canonical};
 pub use policy::{
     BUILTINS, Component, Endpoint, FingerprintMode, FingerprintRule, Guard, InFlight, JsonPointer,

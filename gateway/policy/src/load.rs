@@ -89,7 +89,8 @@ impl<K: Into<String>, V: Into<String>> FromIterator<(K, V)> for Environment {
     }
 }
 
-/// Loads one generation: the whole of it, or every reason why not.
+/// Loads one generation: the whole of it, or every reason why not, and in either case what to
+/// watch ([`PolicySet::files`], [`Problems::watched`]).
 pub fn load(source: &Source) -> Result<Loaded, Problems> {
     let report = Report::default();
     let texts = read_steadily(&source.path);
@@ -129,7 +130,6 @@ pub(crate) fn assemble(
     let layers = layer(&sources, env.settings(&report));
     let settings = settings::check(&layers, &report);
     let checked = validate::policy(documents, complete, &report);
-    let warnings = report.close()?;
     let Checked { upstreams, plugins, routes } = checked;
     let files = plugins.values().filter_map(|plugin| match &plugin.component {
         Component::File(path) => Some(path.clone()),
@@ -138,6 +138,10 @@ pub(crate) fn assemble(
     watched.extend(files);
     watched.sort();
     watched.dedup();
+    let warnings = match report.close() {
+        Ok(warnings) => warnings,
+        Err(problems) => return Err(problems.with_watched(watched)),
+    };
     let matcher = Matcher::new(routes.iter().map(|route: &Route| &route.matcher));
     let routes = routes.into_iter().map(Arc::new).collect();
     let policy = PolicySet { upstreams, plugins, routes, warnings, files: watched, matcher };

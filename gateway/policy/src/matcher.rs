@@ -167,6 +167,44 @@ impl PathPattern {
     }
 }
 
+impl PathPattern {
+    /// A path that both patterns fit, if there is one. What is free in both is `{}`, which no
+    /// pattern has as its text.
+    pub(crate) fn common(&self, other: &Self) -> Option<String> {
+        const FREE: &str = "{}";
+        let mut path = String::new();
+        let (mut own, mut others) = (self.segments.as_slice(), other.segments.as_slice());
+        while let (Some((a, own_tail)), Some((b, others_tail))) =
+            (own.split_first(), others.split_first())
+        {
+            let text = match (a, b) {
+                (Segment::Literal(a), Segment::Literal(b)) if a != b => return None,
+                (Segment::Literal(text), Segment::Param(_))
+                | (Segment::Param(_), Segment::Literal(text))
+                    if text.is_empty() =>
+                {
+                    return None;
+                }
+                (Segment::Literal(text), _) | (_, Segment::Literal(text)) => text,
+                _ => FREE,
+            };
+            path.push('/');
+            path.push_str(text);
+            // A rest stays, and takes what the other one still has.
+            let rest = |segment: &Segment| matches!(segment, Segment::Rest(_));
+            match (rest(a), rest(b)) {
+                (true, true) => return Some(path),
+                (true, false) if others_tail.is_empty() => return Some(path),
+                (false, true) if own_tail.is_empty() => return Some(path),
+                _ => {}
+            }
+            own = if rest(a) { own } else { own_tail };
+            others = if rest(b) { others } else { others_tail };
+        }
+        (own.is_empty() && others.is_empty()).then_some(path)
+    }
+}
+
 impl fmt::Display for PathPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
@@ -336,6 +374,16 @@ impl Node {
     }
 }
 
+/// Whether some upstream may take this method for another than the gateway does.
+///
+/// Methods are case-sensitive and compared byte for byte, so `post` is not the POST of a guarded
+/// route and would take an unguarded one beside it. An upstream that ignores case runs it as POST
+/// all the same. A route lists methods in capitals only: whoever forwards has to refuse a request
+/// whose method has a lower-case ASCII letter (400) before it asks for a route.
+pub fn method_is_ambiguous(method: &str) -> bool {
+    method.bytes().any(|b| b.is_ascii_lowercase())
+}
+
 /// A host in the form of [`RouteMatch::host`]: lower case, no port, no final dot.
 pub fn normalise_host(host: &str) -> Cow<'_, str> {
     let host = match host.rsplit_once(':') {
@@ -427,6 +475,21 @@ mod tests {
     }
 
     #[test]
+    fn a_method_with_a_small_letter_is_ambiguous() {
+        for (method, expected) in [
+            ("POST", false),
+            ("M-SEARCH", false),
+            ("X1", false),
+            ("", false),
+            ("post", true),
+            ("Post", true),
+            ("POSt", true),
+        ] {
+            assert_eq!(method_is_ambiguous(method), expected, "{method}");
+        }
+    }
+
+    #[test]
     fn rest_takes_what_follows_its_slash() {
         let routes = routes(&["ANY /files/{*rest}"]);
         let matcher = Matcher::new(routes.iter());
@@ -442,6 +505,29 @@ mod tests {
         check("/file/a", None);
         check("files/a", None);
         check("", None);
+    }
+
+    #[test]
+    fn two_patterns_have_a_path_in_common() {
+        for (a, b, expected) in [
+            ("/a", "/a", Some("/a")),
+            ("/a", "/b", None),
+            ("/a", "/a/b", None),
+            ("/a", "/{x}", Some("/a")),
+            ("/", "/{x}", None),
+            ("/", "/{*x}", Some("/")),
+            ("/{x}", "/{y}", Some("/{}")),
+            ("/a/{x}/c", "/{*r}", Some("/a/{}/c")),
+            ("/a/{x}", "/{y}/b", Some("/a/b")),
+            ("/a", "/a/{*r}", None),
+            ("/a/", "/a/{*r}", Some("/a/")),
+            ("/a/{*x}", "/{*r}", Some("/a/{}")),
+            ("/a/{*x}", "/{y}/b/{z}", Some("/a/b/{}")),
+        ] {
+            let parse = |text| PathPattern::parse(text).expect("a pattern");
+            assert_eq!(parse(a).common(&parse(b)).as_deref(), expected, "{a} {b}");
+            assert_eq!(parse(b).common(&parse(a)).as_deref(), expected, "{b} {a}");
+        }
     }
 
     #[test]

@@ -3,8 +3,10 @@
 //! It is a policy like any other, written here instead of in a file, and goes through the same
 //! checks. What it does:
 //!
-//! - POST, PUT, PATCH and DELETE are guarded *when the client sends a key*; a request without
-//!   one is forwarded unprotected and counted. Everything else is proxied as a stream.
+//! - Every method is guarded *when the client sends a key*; a request without one is forwarded
+//!   unprotected and counted. The safe methods (GET, HEAD, OPTIONS, TRACE) are proxied as a
+//!   stream. There is no list of methods, for beside one an unlisted method would slip past the
+//!   guard.
 //! - All paths are one operation. The path is part of the fingerprint, so a key that comes back
 //!   on another path is refused and never answered with the first path's record.
 //! - The scope is the `Authorization` header, unless the caller chooses. *Shared* keys would be
@@ -43,7 +45,7 @@ fn document(quick: &Quick) -> Dict {
     let mut document = table([
         ("upstream", table([("default", upstream(quick))]).into()),
         ("plugin", table([("client-key", plugin())]).into()),
-        ("route", Value::from(vec![guarded(quick), plain()])),
+        ("route", Value::from(vec![guarded(quick)])),
     ]);
     if let Some(address) = &quick.listen {
         document.insert("listener".to_owned(), table([("address", text(address))]).into());
@@ -69,8 +71,7 @@ fn guarded(quick: &Quick) -> Value {
         Some(header) => table([("header", header.into())]).into(),
         None => table([("header", "Authorization".into())]).into(),
     };
-    let methods = Value::from(vec!["POST", "PUT", "PATCH", "DELETE"]);
-    let matching = table([("path", "/{*path}".into()), ("methods", methods)]);
+    let matching = table([("path", "/{*path}".into())]);
     table([
         ("operation", "any".into()),
         ("match", matching.into()),
@@ -78,15 +79,6 @@ fn guarded(quick: &Quick) -> Value {
         ("key", Value::from(vec!["client-key"])),
         ("missing_key", "forward".into()),
         ("scope", scope),
-    ])
-    .into()
-}
-
-fn plain() -> Value {
-    table([
-        ("operation", "plain".into()),
-        ("match", table([("path", "/{*path}".into())]).into()),
-        ("upstream", "default".into()),
     ])
     .into()
 }

@@ -64,6 +64,7 @@ pub(crate) fn policy(files: Vec<FileDocument>, complete: bool, report: &Report) 
         routes.into_iter().map(|document| route::check(document, &references, report)).collect();
     check_clashes(&routes, report);
     check_operations(&routes, report);
+    warn_of_other_hosts(&routes, report);
     let routes: Vec<Route> = routes.into_iter().filter_map(|checked| checked.route).collect();
     warn_of_unused(&references, &routes, report);
     Checked { upstreams: sound(references.upstreams), plugins: sound(references.plugins), routes }
@@ -209,6 +210,58 @@ fn check_operations(routes: &[CheckedRoute], report: &Report) {
             ),
         }
     }
+}
+
+/// A guard that is bound to a host is no guard when the same upstream can be reached past it by
+/// sending another one: most upstreams do not look at the host.
+fn warn_of_other_hosts(routes: &[CheckedRoute], report: &Report) {
+    // Methods that no list may have left out; the last one stands for all that no list has.
+    const METHODS: &[&str] = &["POST", "PUT", "PATCH", "DELETE", "{}"];
+    let known: Vec<(&CheckedRoute, &Route)> =
+        routes.iter().filter_map(|checked| Some((checked, checked.route.as_ref()?))).collect();
+    let matcher = Matcher::new(known.iter().map(|(_, route)| &route.matcher));
+    let takes = |index: usize, host: &str, method: &str, path: &str| {
+        matcher.find(host, method, path) == Some(index)
+    };
+    let open: Vec<usize> = (0..known.len())
+        .filter(|n| known[*n].1.guard.is_none() && known[*n].1.matcher.host.is_none())
+        .collect();
+    for (n, (checked, guarded)) in known.iter().enumerate() {
+        let (Some(host), Some(at)) = (&guarded.matcher.host, &checked.matcher) else { continue };
+        if guarded.guard.is_none() {
+            continue;
+        }
+        let past = open.iter().find(|m| {
+            let route = known[**m].1;
+            let path = match reaches_same(&route.upstream, &guarded.upstream) {
+                true => guarded.matcher.path.common(&route.matcher.path),
+                false => None,
+            };
+            let written = guarded.matcher.methods.iter().chain(&route.matcher.methods);
+            let mut methods = written.map(String::as_str).chain(METHODS.iter().copied());
+            path.is_some_and(|path| {
+                methods.any(|method| {
+                    guarded.guard_for(method).is_some()
+                        && takes(n, host, method, &path)
+                        && takes(**m, "", method, &path)
+                })
+            })
+        });
+        if let Some(past) = past {
+            report.warn(
+                &at.place,
+                format!(
+                    "does not guard {} against a request with another `Host`: that takes {}, which is not guarded and goes to the same upstream; leave out the host here or give one to the other",
+                    checked.named(),
+                    known[*past].0.named()
+                ),
+            );
+        }
+    }
+}
+
+fn reaches_same(a: &Upstream, b: &Upstream) -> bool {
+    a.endpoints.iter().any(|endpoint| b.endpoints.contains(endpoint))
 }
 
 fn warn_of_unused(references: &References, routes: &[Route], report: &Report) {

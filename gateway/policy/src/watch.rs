@@ -3,13 +3,16 @@
 //! *Directories* are watched, not files: an editor replaces a file by renaming another over it,
 //! and a Kubernetes ConfigMap swaps a symlink called `..data` beside the files. A watch on the
 //! file itself would keep looking at the old one. So for every path of interest we walk the way
-//! to it, through all symlinks, and watch each directory in which a swap would change where the
-//! way leads.
+//! to it, through all symlinks, and watch each directory on it: whichever step is swapped, the
+//! way leads elsewhere. An ancestor that we may not read cannot be watched, and is left out.
 //!
 //! A signal says "may have changed" and nothing else; the loader decides. Signals are debounced
 //! and coalesced: after the first event we wait until it has been quiet for a moment, but not
 //! for ever. Before each signal everything is watched anew, since the paths may now lead
 //! elsewhere; a change that fell between is not lost, because the loader reads afterwards.
+//!
+//! For the same reason the first watch is started *before* the first load, with nothing but the
+//! path of the policy. [`Watcher::watch`] then adds what only the policy could tell: the plugins.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -24,7 +27,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
-use crate::load::is_policy_file;
+use crate::load::{FILES_MAX, is_policy_file};
 
 /// How long to wait for a writer to finish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,8 +67,14 @@ struct Armed {
 }
 
 impl Watcher {
-    /// Watches these files and directories ([`PolicySet::files`](crate::PolicySet::files)). The
-    /// receiver gets one signal for a burst of changes. Call it within a Tokio runtime.
+    /// Watches these files and directories. The receiver gets one signal for a burst of changes.
+    /// Call it within a Tokio runtime.
+    ///
+    /// So that no change is missed, call it before [`load`](crate::load()) with the path of the
+    /// policy alone, be it a file or a directory. Of a directory the policy files are watched too,
+    /// wherever symlinks lead. What the policy names (the plugins,
+    /// [`PolicySet::files`](crate::PolicySet::files)) goes to [`Watcher::watch`] after the load
+    /// and before the plugins are read. There is no signal without a change.
     pub fn start(paths: Vec<PathBuf>) -> io::Result<(Self, mpsc::Receiver<()>)> {
         Self::start_with(paths, Debounce::default())
     }
@@ -84,7 +93,9 @@ impl Watcher {
         Ok((Self { shared, task }, receiver))
     }
 
-    /// Watches these paths from now on, after a reload whose policy names other files.
+    /// Watches these paths from now on, instead of the ones before: after each load, also after
+    /// a refused one ([`Problems::watched`](crate::Problems::watched)). A change that was noticed
+    /// before is still signalled.
     pub fn watch(&self, paths: Vec<PathBuf>) -> io::Result<()> {
         self.shared.arm(Some(paths))
     }
@@ -139,15 +150,10 @@ impl Shared {
             }
         })
         .map_err(io::Error::other)?;
-        for directory in ways.directories.keys() {
-            match watcher.watch(directory, RecursiveMode::NonRecursive) {
-                Ok(()) => {}
-                // It went while we looked. Its parent is watched, and tells when it is back.
-                Err(error) if !directory.exists() => {
-                    tracing::debug!(%error, directory = %directory.display(), "not there to watch");
-                }
-                Err(error) => return Err(io::Error::other(error)),
-            }
+        ways.watch(|directory| watcher.watch(directory, RecursiveMode::NonRecursive))?;
+        // A swap before its directory was watched: this watch leads elsewhere, so set another.
+        if Ways::to(&paths) != ways {
+            self.raw.notify_one();
         }
         *armed = Armed { paths, _watcher: Some(watcher) };
         Ok(())
@@ -166,6 +172,8 @@ struct Interest {
     names: BTreeSet<OsString>,
     /// Whether it is a policy directory, in which a new policy file matters too.
     policies: bool,
+    /// Whether a way ends here, so that without this watch an edit would go unnoticed.
+    end: bool,
 }
 
 impl Ways {
@@ -173,16 +181,20 @@ impl Ways {
         let mut ways = Self::default();
         for path in paths {
             match std::path::absolute(path) {
-                Ok(path) => ways.walk(&path),
+                Ok(path) => {
+                    for file in ways.walk(&path).iter().flat_map(|end| policy_files(end)) {
+                        ways.walk(&file);
+                    }
+                }
                 Err(error) => tracing::warn!(%error, path = %path.display(), "cannot be watched"),
             }
         }
         ways
     }
 
-    /// Follows one path from the root. At each symlink its directory is noted, and the walk goes
-    /// on at its target; at the end the directory of the end, and the end if it is a directory.
-    fn walk(&mut self, path: &Path) {
+    /// Follows one path from the root. At each step its directory is noted; at a symlink the walk
+    /// goes on at its target. If the end is a directory, it is noted too and returned.
+    fn walk(&mut self, path: &Path) -> Option<PathBuf> {
         const SYMLINKS_MAX: usize = 40;
         let mut symlinks = 0;
         let mut here = PathBuf::from("/");
@@ -194,9 +206,8 @@ impl Ways {
             }
             let next = here.join(&step);
             let target = std::fs::read_link(&next).ok().filter(|_| symlinks < SYMLINKS_MAX);
-            if target.is_some() || todo.is_empty() || !next.exists() {
-                self.note(&here, step);
-            }
+            let interest = self.directories.entry(here.clone()).or_default();
+            interest.names.insert(step);
             match target {
                 Some(target) => {
                     symlinks += 1;
@@ -205,17 +216,36 @@ impl Ways {
                     }
                     todo.extend(steps(&target));
                 }
-                None if !next.exists() => return,
-                None => here = next,
+                None if next.is_dir() => here = next,
+                // A file, or nothing: what comes and goes here is what we want to know.
+                None => {
+                    interest.end = true;
+                    return None;
+                }
             }
         }
-        if here.is_dir() {
-            self.directories.entry(here).or_default().policies = true;
-        }
+        let interest = self.directories.entry(here.clone()).or_default();
+        interest.policies = true;
+        interest.end = true;
+        Some(here)
     }
 
-    fn note(&mut self, directory: &Path, name: OsString) {
-        self.directories.entry(directory.to_path_buf()).or_default().names.insert(name);
+    /// Watches each of the directories by `watch`, but for those that are not needed or gone.
+    fn watch(&self, mut watch: impl FnMut(&Path) -> notify::Result<()>) -> io::Result<()> {
+        for (directory, interest) in &self.directories {
+            let Err(error) = watch(directory) else { continue };
+            let shown = directory.display();
+            if !interest.end && is_denied(&error) {
+                // We may pass through it and not read it, which is all that a load needs.
+                tracing::debug!(%error, directory = %shown, "an ancestor cannot be watched");
+            } else if !directory.exists() {
+                // It went while we looked. Its parent is watched, and tells when it is back.
+                tracing::debug!(%error, directory = %shown, "not there to watch");
+            } else {
+                return Err(io::Error::other(error));
+            }
+        }
+        Ok(())
     }
 
     /// Whether an event may mean that a policy or a plugin changed.
@@ -243,6 +273,16 @@ impl Ways {
             interest.names.contains(name) || (interest.policies && is_policy_file(path))
         })
     }
+}
+
+fn is_denied(error: &notify::Error) -> bool {
+    matches!(&error.kind, notify::ErrorKind::Io(e) if e.kind() == io::ErrorKind::PermissionDenied)
+}
+
+/// The policy files in a directory, as many as a policy may have. Each may be a symlink.
+fn policy_files(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).filter(|path| is_policy_file(path)).take(FILES_MAX).collect()
 }
 
 /// The names along a path, the first one last.
@@ -422,6 +462,88 @@ mod tests {
         bench.watcher.watch(vec![bench.path("policies"), plugin.clone()]).expect("watching");
         fs::write(&plugin, "new").expect("written");
         bench.signal("an edit of the plugin").await;
+    }
+
+    #[tokio::test]
+    async fn a_change_between_the_start_and_the_load_is_signalled() {
+        // A directory, as a ConfigMap, with nothing known but its path.
+        let mut bench = Bench::start(|root| {
+            let policies = root.join("policies");
+            fs::create_dir_all(policies.join("..1")).expect("created");
+            fs::create_dir(policies.join("..2")).expect("created");
+            fs::write(policies.join("..1/a.toml"), "1").expect("written");
+            fs::write(policies.join("..2/a.toml"), "2").expect("written");
+            symlink("..1", policies.join("..data")).expect("linked");
+            symlink("..data/a.toml", policies.join("a.toml")).expect("linked");
+            vec![policies]
+        });
+        assert_eq!(bench.drain().await, 0, "a signal without a change");
+        symlink("..2", bench.path("policies/next")).expect("linked");
+        fs::rename(bench.path("policies/next"), bench.path("policies/..data")).expect("renamed");
+        let files = vec![bench.path("policies"), bench.path("policies/a.toml")];
+        bench.watcher.watch(files).expect("watching");
+        bench.signal("a swap before the files were known").await;
+
+        // One file.
+        let mut bench = Bench::start(|root| {
+            fs::write(root.join("policy.toml"), "old").expect("written");
+            vec![root.join("policy.toml")]
+        });
+        fs::write(bench.path("policy.toml"), "new").expect("written");
+        let files = vec![bench.path("policy.toml"), bench.path("plugin.wasm")];
+        bench.watcher.watch(files).expect("watching");
+        bench.signal("an edit before the files were known").await;
+        assert_eq!(bench.drain().await, 0, "a second signal");
+    }
+
+    #[tokio::test]
+    async fn a_change_just_before_other_files_are_watched_is_signalled() {
+        for _ in 0..20 {
+            let mut bench = Bench::start(directory_with_a_file);
+            let files = vec![bench.path("policies"), bench.path("plugin.wasm")];
+            fs::write(bench.path("policies/a.toml"), "new").expect("written");
+            bench.watcher.watch(files).expect("watching");
+            bench.signal("an edit just before").await;
+        }
+    }
+
+    #[tokio::test]
+    async fn an_ancestor_that_is_replaced_is_signalled_and_watched_again() {
+        let build = |root: &Path, name: &str| {
+            let policies = root.join(name).join("etc/policies");
+            fs::create_dir_all(&policies).expect("created");
+            fs::write(policies.join("a.toml"), name).expect("written");
+        };
+        let mut bench = Bench::start(|root| {
+            build(root, "x");
+            build(root, "new");
+            vec![root.join("x/etc/policies")]
+        });
+        fs::rename(bench.path("x"), bench.path("x.old")).expect("renamed");
+        fs::rename(bench.path("new"), bench.path("x")).expect("renamed");
+        bench.signal("an ancestor replaced").await;
+        bench.drain().await;
+        fs::write(bench.path("x/etc/policies/a.toml"), "edited").expect("written");
+        bench.signal("an edit below the new ancestor").await;
+    }
+
+    #[test]
+    fn an_ancestor_that_may_not_be_read_is_left_out() {
+        let root = tempfile::tempdir().expect("a directory");
+        fs::create_dir_all(root.path().join("x/policies")).expect("created");
+        fs::write(root.path().join("x/plugin.wasm"), "").expect("written");
+        let denied = |path: &str, closed: &str| {
+            let closed = root.path().join(closed);
+            Ways::to(&[root.path().join(path)]).watch(|directory| match directory == closed {
+                true => Err(notify::Error::io(io::ErrorKind::PermissionDenied.into())),
+                false => Ok(()),
+            })
+        };
+        assert!(denied("x/policies", "").is_ok());
+        assert!(denied("x/policies", "x").is_ok());
+        assert!(denied("x/policies", "x/policies").is_err());
+        assert!(denied("x/plugin.wasm", "x").is_err());
+        assert!(denied("x/gone.wasm", "x").is_err());
     }
 
     #[tokio::test(start_paused = true)]

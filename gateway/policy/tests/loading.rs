@@ -1,7 +1,7 @@
 //! What a loaded generation holds, and what becomes of files, environment and errors.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use oncegate_policy::{
@@ -187,6 +187,84 @@ fn all_that_must_be_watched_is_listed() {
         warnings,
         [format!("{}: plugin.w: is not used by any route", at("b.toml").display())]
     );
+}
+
+#[test]
+fn a_refused_policy_tells_what_to_watch() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let at = |name: &str| -> PathBuf { directory.path().join(name).components().collect() };
+    let plugin = "[plugin.w]\ncomponent = \"../plugins/w.wasm\"\n";
+    fs::create_dir(at("policies")).expect("created");
+    fs::write(at("policies/a.toml"), with("retention = 0") + plugin).expect("written");
+    fs::write(at("elsewhere.toml"), "not toml").expect("written");
+    std::os::unix::fs::symlink("../elsewhere.toml", at("policies/b.toml")).expect("linked");
+    let problems = load_directory(&at("policies"), &[]).expect_err("refused");
+    assert_eq!(
+        problems.watched(),
+        [
+            at("policies"),
+            at("policies/../plugins/w.wasm"),
+            at("policies/a.toml"),
+            at("policies/b.toml")
+        ]
+    );
+    // What is watched is not part of what is wrong.
+    let same = Problems::of(problems.iter().cloned().collect()).expect("problems");
+    assert!(same.watched().is_empty());
+    assert_eq!(same, problems);
+    assert_eq!(same.to_string(), problems.to_string());
+
+    let missing = load_directory(&at("gone"), &[]).expect_err("refused");
+    assert_eq!(missing.watched(), [at("gone")]);
+}
+
+#[test]
+fn a_redirect_cannot_be_released() {
+    for (status, accepted) in [("303", false), ("302", false), ("\"3xx\"", false), ("404", true)] {
+        let text = with(&format!("settle = {{ release = [{status}] }}"));
+        let loaded = load_files(&[("a.toml", &text)], &[]);
+        assert_eq!(loaded.is_ok(), accepted, "{status}");
+        if let Err(said) = loaded {
+            let rule = "a.toml: route[0].settle.release[0]: must not be a redirect";
+            assert!(said.starts_with(rule), "{said}");
+        }
+    }
+}
+
+#[test]
+fn a_guard_that_another_host_gets_past_is_warned_of() {
+    let warnings = |host: &str, others: &str| {
+        let guarded = with("").replace("match = {", &format!("match = {{ host = \"{host}\","));
+        let guarded = guarded.replace("host = \"\",", "");
+        let loaded = sound(&[("a.toml", &guarded), ("b.toml", others)], &[]);
+        let warnings = loaded.policy.warnings.iter();
+        warnings.filter(|w| w.note.contains("`Host`")).map(|w| w.note.clone()).collect::<Vec<_>>()
+    };
+    let open = |matching: &str, upstream: &str| {
+        format!("[[route]]\noperation = \"rest\"\nmatch = {matching}\nupstream = \"{upstream}\"\n")
+    };
+    let any = open("{ path = \"/{*rest}\" }", "u");
+    let said = warnings("api.example.com", &any);
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(said[0].contains("`pay` (`route[0]` in "), "{said:?}");
+    assert!(said[0].contains("`rest` (`route[0]` in "), "{said:?}");
+    assert_eq!(warnings("h", &open("{ path = \"/pay\", methods = [\"POST\"] }", "u")).len(), 1);
+    // Another name for the same server.
+    let alias = "[upstream.v]\nendpoints = [\"http://127.0.0.1:9001\"]\n";
+    assert_eq!(warnings("h", &(open("{ path = \"/{x}\" }", "v") + alias)).len(), 1);
+
+    let other = "[upstream.v]\nendpoints = [\"http://127.0.0.1:9002\"]\n";
+    let guarded = ROUTE.replace("\"pay\"", "\"pay-any-host\"");
+    for (host, others) in [
+        ("", any.clone()),
+        ("h", open("{ path = \"/{*rest}\", host = \"g\" }", "u")),
+        ("h", open("{ path = \"/other\" }", "u")),
+        ("h", open("{ path = \"/pay\", methods = [\"PUT\", \"GET\"] }", "u")),
+        ("h", open("{ path = \"/{*rest}\" }", "v") + other),
+        ("h", any.clone() + &guarded),
+    ] {
+        assert_eq!(warnings(host, &others), Vec::<String>::new(), "{host} {others}");
+    }
 }
 
 #[test]
@@ -409,8 +487,16 @@ fn a_gateway_needs_no_policy_file() {
     let guard = post.route.guard_for("POST").expect("guarded");
     assert_eq!(guard.missing_key, MissingKey::Forward);
     assert_eq!(guard.scope, ScopeSource::Header("authorization".to_owned()));
-    let get = loaded.policy.route("h", "GET", "/").expect("a route");
-    assert!(get.route.guard_for("GET").is_none());
+    for method in ["GET", "HEAD", "OPTIONS", "TRACE"] {
+        let safe = loaded.policy.route("h", method, "/").expect("a route");
+        assert!(safe.route.guard_for(method).is_none(), "{method}");
+    }
+    // A method that nobody thought of is no way past the guard.
+    for method in ["PUT", "PATCH", "DELETE", "post", "MKCOL"] {
+        let other = loaded.policy.route("h", method, "/").expect("a route");
+        assert!(other.route.guard_for(method).is_some(), "{method}");
+    }
+    assert_eq!(loaded.policy.routes.len(), 1);
     assert_eq!(loaded.policy.files, Vec::<std::path::PathBuf>::new());
 
     let wanted = Quick {

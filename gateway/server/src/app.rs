@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use axum::Router;
 use axum::extract::{Request, State};
-use oncegate_policy::{Loaded, Settings, Source, StoreUrl, Watcher};
+use oncegate_policy::{Loaded, Settings, StoreUrl};
 use oncegate_store::{EmbeddedOptions, EmbeddedStore, RedisConfig, RedisStore, Store};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -17,7 +17,7 @@ use crate::exchange::exchange;
 use crate::gateway::Gateway;
 use crate::generation::Generation;
 use crate::listener::{self, Limits};
-use crate::reload::Reloader;
+use crate::reload::{Reloader, Watched};
 use crate::{admin, plugins};
 
 /// After the drain deadline: how long releases and unknown marks may still take.
@@ -42,12 +42,16 @@ pub(crate) struct App {
 }
 
 impl App {
-    /// Builds everything and starts to listen. `source` is what to watch for reloads, if there
-    /// are files at all.
-    pub(crate) async fn start(loaded: Loaded, source: Option<Source>) -> anyhow::Result<Self> {
+    /// Builds everything and starts to listen. `watched` are the files to reload, if there are
+    /// files at all.
+    pub(crate) async fn start(loaded: Loaded, watched: Option<Watched>) -> anyhow::Result<Self> {
         let settings = loaded.settings.clone();
         let host = plugins::host(&settings)?;
-        let files = loaded.policy.files.clone();
+        if let Some(watched) = &watched {
+            // Before the plugins are read, so that no change to them is missed.
+            let files = loaded.policy.files.clone();
+            watched.watcher.watch(files).context("the policy's files cannot be watched")?;
+        }
         let generation = Generation::build(1, &host, loaded).await?;
         let store = open_store(&settings).await?;
         let gateway = Arc::new(Gateway::new(store, generation, &settings));
@@ -55,12 +59,10 @@ impl App {
         let admin_tcp = bind("admin.address", settings.admin.address).await?;
         let (address, admin_address) = (tcp.local_addr()?, admin_tcp.local_addr()?);
         let (stop, stop_admin) = (CancellationToken::new(), CancellationToken::new());
-        if let Some(source) = source {
-            let (watcher, changed) =
-                Watcher::start(files).context("the policy files cannot be watched")?;
+        if let Some(watched) = watched {
             let (gateway, settings) = (Arc::clone(&gateway), settings.clone());
-            let reloader = Reloader { gateway, host, source, settings, watcher };
-            tokio::spawn(reloader.run(changed, stop.clone()));
+            let reloader = Reloader { gateway, host, settings, watched };
+            tokio::spawn(reloader.run(stop.clone()));
         }
         let clients = tokio::spawn(listener::serve(
             tcp,

@@ -11,11 +11,13 @@ mod serve;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use oncegate_policy::{Loaded, Problems, Settings, Source};
+use oncegate_policy::{Loaded, Problems, Settings, Source, Watcher};
 
 use crate::generation::Generation;
 use crate::plugins;
+use crate::reload::Watched;
 
 /// Something failed at run time.
 const FAILED: u8 = 1;
@@ -147,6 +149,17 @@ fn load(path: &std::path::Path, overrides: Overrides) -> Result<(Loaded, Source)
         .collect();
     let source = Source { path: path.to_owned(), env };
     Ok((oncegate_policy::load(&source)?, source))
+}
+
+/// As [`load`], and watches the files from before they are read, so that no change is missed.
+fn load_watched(
+    path: &std::path::Path,
+    overrides: Overrides,
+) -> Result<(Loaded, Watched), Failure> {
+    let watcher = Watcher::start(vec![path.to_owned()]);
+    let (loaded, source) = load(path, overrides)?;
+    let (watcher, changed) = watcher.context("the policy files cannot be watched")?;
+    Ok((loaded, Watched { source, watcher, changed }))
 }
 
 /// Loads and tries everything that serving would.

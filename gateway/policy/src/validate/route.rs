@@ -394,7 +394,8 @@ fn settle(document: Option<SettleDocument>, report: &Report) -> SettleTable {
     SettleTable::new(written, document.keep.or(true))
 }
 
-/// To release is to say "not executed". Of a success that is never true, of some failures seldom.
+/// To release is to say "not executed". Of a success that is never true, nor of a redirect, which
+/// is how a form's POST succeeds; of some failures seldom.
 fn check_release(entry: &At<StatusPattern>, meaning: Meaning, report: &Report) {
     if meaning != Meaning::Release {
         return;
@@ -403,6 +404,12 @@ fn check_release(entry: &At<StatusPattern>, meaning: Meaning, report: &Report) {
         report.problem(
             &entry.place,
             "must not be a success: the operation was executed, and a retry would run it again; to keep no answer set `keep = false`",
+        );
+    }
+    if (300..400).any(|status| entry.value.covers(status)) {
+        report.problem(
+            &entry.place,
+            "must not be a redirect: a request that succeeded may answer so (POST, then 303), and a retry would run it again; to keep no answer set `keep = false`",
         );
     }
     if [500, 502, 504].iter().any(|status| entry.value.covers(*status)) {

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use super::{Failure, Overrides, load};
+use super::{Failure, Overrides, load_watched};
 use crate::app::{App, announce};
 use crate::listener::{self, Limits};
 
@@ -51,8 +51,8 @@ pub(super) async fn run(demo: Demo) -> Result<(), Failure> {
     write_policy(&policies, payments).context("the demo's policy file cannot be written")?;
     let store = format!("embedded:{}", demo.dir.join("store").display());
     let overrides = Overrides { listen: Some(demo.listen), store: Some(store) };
-    let (loaded, source) = load(&policies, overrides)?;
-    let app = App::start(loaded, Some(source)).await?;
+    let (loaded, watched) = load_watched(&policies, overrides)?;
+    let app = App::start(loaded, Some(watched)).await?;
     announce(&app)?;
     print_commands(app.address, &policies);
     app.run().await?;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use oncegate_policy::{Environment, Quick};
 
-use super::{Failure, Overrides, load};
+use super::{Failure, Overrides, load_watched};
 use crate::app::{App, announce};
 
 pub(super) const EXAMPLES: &str = "\
@@ -38,11 +38,11 @@ pub(super) struct Serve {
 }
 
 pub(super) async fn run(serve: Serve) -> Result<(), Failure> {
-    let (loaded, source) = match (&serve.config, &serve.upstream) {
+    let (loaded, watched) = match (&serve.config, &serve.upstream) {
         (Some(path), _) => {
             let overrides = Overrides { listen: serve.listen, store: serve.store };
-            let (loaded, source) = load(path, overrides)?;
-            (loaded, Some(source))
+            let (loaded, watched) = load_watched(path, overrides)?;
+            (loaded, Some(watched))
         }
         (None, Some(upstream)) => {
             let quick = Quick {
@@ -60,7 +60,7 @@ pub(super) async fn run(serve: Serve) -> Result<(), Failure> {
     for warning in &loaded.policy.warnings {
         tracing::warn!(%warning, "policy");
     }
-    let app = App::start(loaded, source).await?;
+    let app = App::start(loaded, watched).await?;
     announce(&app)?;
     app.run().await?;
     Ok(())

@@ -7,7 +7,7 @@ use crate::problem::Problem;
 
 /// Checks method, authority and framing.
 pub(crate) fn check(parts: &http::request::Parts) -> Result<(), Problem> {
-    if parts.method.as_str().bytes().any(|byte| byte.is_ascii_lowercase()) {
+    if oncegate_policy::method_is_ambiguous(parts.method.as_str()) {
         // `post` would miss a route for POST, and frameworks that fold case would run it.
         return refuse("A method is written in capitals.");
     }
