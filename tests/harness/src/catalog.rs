@@ -62,17 +62,13 @@ const fn part(id: &'static str, part: &'static str, issue: Issue, reason: &'stat
 pub const SKIPPED: &[Skip] = &[
     whole("I06", Issue::Leases, "waiting callers are woken by the winner across gateways"),
     whole("C01", Issue::Leases, "needs two_phase and a crash point between reserve and dispatch"),
-    whole("C04", Issue::Leases, "needs an owner that stalls past its lease and a takeover"),
-    whole("C05", Issue::Leases, "needs an owner that stalls past its lease and then releases"),
-    whole("C06", Issue::Leases, "needs a takeover, which only on_unknown = \"retry\" allows"),
-    whole("C18", Issue::Leases, "needs on_unknown = \"retry\" after a lease has ended"),
     part("S10", "subject claim", Issue::Edge, "needs the verified JWT scope"),
     part("F20", "counter", Issue::Operate, "same fingerprint under another key is not counted yet"),
     whole("D03", Issue::Leases, "needs a Redis Cluster"),
     whole("D05", Issue::Leases, "needs an eviction under way and the start-up check for it"),
     whole("D11", Issue::Operate, "100 000 keys on one instance are a capacity test"),
     whole("X01", Issue::Edge, "needs authentication before the replay"),
-    whole("X04", Issue::Edge, "needs encryption of records"),
+    whole("X04", Issue::Leases, "needs encryption of records"),
 ];
 
 #[cfg(test)]

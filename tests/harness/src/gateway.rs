@@ -306,6 +306,16 @@ impl Gateway {
         self.signal("-TERM");
     }
 
+    /// SIGSTOP: it stands still, as a suspended machine does, until [`Gateway::resume`].
+    pub fn pause(&self) {
+        self.signal("-STOP");
+    }
+
+    /// SIGCONT.
+    pub fn resume(&self) {
+        self.signal("-CONT");
+    }
+
     /// SIGTERM, and waits for the end.
     pub async fn terminate(mut self) -> ExitStatus {
         self.ask_to_stop();

@@ -3,10 +3,13 @@
 use std::time::{Duration, Instant};
 
 use oncegate_tests::gateway::Launch;
+use oncegate_tests::policy::{OPERATION, PAYMENTS};
 use oncegate_tests::upstream::End;
 use oncegate_tests::wait::{patiently, until};
 use oncegate_tests::world::{KEY, payment};
-use oncegate_tests::{Connection, Gate, Gateway, Policy, Reply, Store, Upstream, World, case};
+use oncegate_tests::{
+    Answer, Connection, Gate, Gateway, Policy, Reply, Route, Store, Upstream, World, case,
+};
 
 case!(on both,
     /// A gateway that dies after it has sent leaves an unknown outcome: said so, and never run
@@ -66,6 +69,134 @@ case!(on both,
         let first = first.await.expect("the client lives");
         world.pay(KEY).await.is_replay_of(first.is_fresh(201));
         assert_eq!(world.upstream.runs(), 1);
+    }
+);
+
+/// A route whose upstream honours the key, so that an abandoned key may be taken over.
+fn retried(upstream: &Upstream) -> Policy {
+    let route =
+        Route::guarded(OPERATION, PAYMENTS).set("lease", "\"1s\"").set("on_unknown", "\"retry\"");
+    Policy::with(upstream).route(route)
+}
+
+/// Asks until the answer is no longer "in progress".
+async fn asked_until_answered(gateway: &Gateway) -> Answer {
+    until("the key to be free or finished", async || {
+        let answer = gateway.send(payment(KEY)).await;
+        (answer.outcome() != Some("in-progress")).then_some(answer)
+    })
+    .await
+}
+
+/// A gateway that stands still while its call is at the upstream, and the client that waits.
+async fn stalled(gateway: &Gateway, upstream: &Upstream) -> tokio::task::JoinHandle<Answer> {
+    let client = gateway.spawn_send(payment(KEY));
+    upstream.until_runs(1).await;
+    gateway.pause();
+    client
+}
+
+case!(on redis,
+    /// An owner that stalls past its lease is superseded where the route allows it: the new
+    /// owner's answer is the record, and the old one's client still gets its own, marked.
+    async fn c04_a_stalled_owner_does_not_overwrite_its_successor(store) {
+        let upstream = Upstream::start().await;
+        let store = Store::start(store);
+        let policy = retried(&upstream).to_string();
+        let one = Gateway::start(&store, &policy).await;
+        let two = Gateway::start(&store, &policy).await;
+        let gate = Gate::new();
+        upstream.next(Reply::counted(1).held_by(&gate));
+        let client = stalled(&one, &upstream).await;
+        let successor = asked_until_answered(&two).await;
+        successor.is_fresh(201);
+        gate.open();
+        one.resume();
+        let own = client.await.expect("the client lives");
+        assert_eq!((own.status, own.text().as_str()), (201, "{\"run\":1}"), "{own:?}");
+        assert_eq!(own.outcome(), Some("not-stored"), "{own:?}");
+        one.send(payment(KEY)).await.is_replay_of(&successor);
+        assert_eq!(upstream.runs(), 2);
+    }
+);
+
+case!(on redis,
+    /// As before, but the old owner's call is declared not executed: what it gives back is its
+    /// own reservation, and its successor's survives.
+    async fn c05_a_stalled_owner_does_not_release_its_successor(store) {
+        let upstream = Upstream::start().await;
+        let store = Store::start(store);
+        let policy = retried(&upstream).to_string();
+        let one = Gateway::start(&store, &policy).await;
+        let two = Gateway::start(&store, &policy).await;
+        let (first, second) = (Gate::new(), Gate::new());
+        upstream.next(Reply::status(503).held_by(&first));
+        upstream.next(Reply::counted(2).held_by(&second));
+        let client = stalled(&one, &upstream).await;
+        let old_owner = async {
+            upstream.until_runs(2).await;
+            first.open();
+            one.resume();
+            assert_eq!(client.await.expect("the client lives").status, 503);
+            one.send(payment(KEY)).await.is_in_progress();
+            second.open();
+        };
+        let (successor, ()) = tokio::join!(asked_until_answered(&two), old_owner);
+        one.send(payment(KEY)).await.is_replay_of(successor.is_fresh(201));
+        assert_eq!(upstream.runs(), 2);
+    }
+);
+
+case!(on both,
+    /// Ten retries meet one abandoned key together: exactly one takes over.
+    async fn c06_one_of_many_takes_over(store) {
+        let upstream = Upstream::start().await;
+        let store = Store::start(store);
+        let policy = retried(&upstream).to_string();
+        let gateway = Gateway::start(&store, &policy).await;
+        upstream.next(Reply::counted(1).held_by(&Gate::new()));
+        dies_in_flight(gateway, &upstream).await;
+        let died = Instant::now();
+
+        let gateway = Gateway::start(&store, &policy).await;
+        let gate = Gate::new();
+        upstream.next(Reply::counted(2).held_by(&gate));
+        until("the lease to end", async || {
+            (died.elapsed() > Duration::from_millis(1100)).then_some(())
+        })
+        .await;
+        let clients: Vec<_> = (0..10).map(|_| gateway.spawn_send(payment(KEY))).collect();
+        upstream.until_runs(2).await;
+        gate.open();
+        let mut fresh = 0;
+        for client in clients {
+            let answer = client.await.expect("the client lives");
+            match answer.outcome() {
+                Some("fresh") => fresh += 1,
+                Some("replayed") => {}
+                _ => drop(answer.is_in_progress()),
+            }
+        }
+        assert_eq!(fresh, 1);
+        assert_eq!(upstream.runs(), 2);
+    }
+);
+
+case!(on both,
+    /// Whether an unknown end runs again after the lease is the route's word: where it says so,
+    /// once; C02 is the default, where it never does.
+    async fn c18_an_abandoned_call_runs_again_only_where_the_route_says_so(store) {
+        let upstream = Upstream::start().await;
+        let store = Store::start(store);
+        let policy = retried(&upstream).to_string();
+        let gateway = Gateway::start(&store, &policy).await;
+        upstream.next(Reply::counted(1).held_by(&Gate::new()));
+        dies_in_flight(gateway, &upstream).await;
+
+        let gateway = Gateway::start(&store, &policy).await;
+        let again = asked_until_answered(&gateway).await;
+        gateway.send(payment(KEY)).await.is_replay_of(again.is_fresh(201));
+        assert_eq!(upstream.runs(), 2);
     }
 );
 
