@@ -364,7 +364,9 @@ mod tests {
         bad(wire::Decision::Track(wire::Tracking { attributes, ..client("k") }));
         good(derived(vec![wire::Part::Text("x".repeat(1023))]));
         bad(derived(vec![wire::Part::Text("x".repeat(1024))]));
-        good(derived(vec![wire::Part::Method; 1024]));
-        bad(derived(vec![wire::Part::Method; 1025]));
+        good(derived(vec![wire::Part::Method; PARTS_MAX]));
+        bad(derived(vec![wire::Part::Method; PARTS_MAX + 1]));
+        good(derived(vec![wire::Part::BodyBytes; BODY_PARTS_MAX]));
+        bad(derived(vec![wire::Part::BodyBytes; BODY_PARTS_MAX + 1]));
     }
 }

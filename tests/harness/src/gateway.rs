@@ -334,9 +334,7 @@ impl Gateway {
     }
 
     fn signal(&self, signal: &str) {
-        let pid = self.child.id().to_string();
-        let status = Command::new("kill").args([signal, &pid]).status();
-        assert!(status.is_ok_and(|status| status.success()), "kill {signal} {pid}");
+        send_signal(self.child.id(), signal);
     }
 
     fn end(&mut self) {
@@ -370,6 +368,13 @@ pub fn replace_file(path: &Path, content: &[u8]) {
     let draft = path.with_extension("draft");
     fs::write(&draft, content).expect("the file can be written");
     fs::rename(&draft, path).expect("the file can be replaced");
+}
+
+/// Sends a signal such as `-TERM`. By the shell's own `kill`: a bare machine has no other.
+pub fn send_signal(pid: u32, signal: &str) {
+    let script = format!("kill {signal} {pid}");
+    let status = Command::new("sh").args(["-c", &script]).status();
+    assert!(status.is_ok_and(|status| status.success()), "{script}");
 }
 
 /// The binary: `ONCEGATE_BIN`, or the one beside this test in the target directory.

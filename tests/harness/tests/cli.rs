@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-use oncegate_tests::gateway::binary;
+use oncegate_tests::gateway::{binary, send_signal};
 
 /// Runs a command to its end.
 fn oncegate(arguments: &[&str]) -> Output {
@@ -153,8 +153,7 @@ impl Running {
 
     /// Ctrl-C, and how it ends.
     fn interrupted(mut self) -> Option<i32> {
-        let pid = self.0.id().to_string();
-        Command::new("kill").args(["-INT", &pid]).status().expect("kill runs");
+        send_signal(self.0.id(), "-INT");
         self.0.wait().expect("it ends").code()
     }
 }
