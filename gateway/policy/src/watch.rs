@@ -17,9 +17,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use notify::event::{AccessKind, AccessMode};
 use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
@@ -61,6 +62,8 @@ struct Shared {
 #[derive(Debug)]
 struct Armed {
     paths: Vec<PathBuf>,
+    /// How the files were when this watch began.
+    stamps: Stamps,
     /// Held for its effect, and replaced as a whole: the paths may be the same while what they
     /// name is not.
     _watcher: Option<RecommendedWatcher>,
@@ -84,7 +87,7 @@ impl Watcher {
         paths: Vec<PathBuf>,
         debounce: Debounce,
     ) -> io::Result<(Self, mpsc::Receiver<()>)> {
-        let armed = Mutex::new(Armed { paths: Vec::new(), _watcher: None });
+        let armed = Mutex::new(Armed { paths: Vec::new(), stamps: Stamps::new(), _watcher: None });
         let shared = Arc::new(Shared { raw: Notify::new(), armed });
         shared.arm(Some(paths))?;
         // One place: a second signal that nobody has taken yet says nothing new.
@@ -138,7 +141,11 @@ impl Shared {
     fn arm(self: &Arc<Self>, paths: Option<Vec<PathBuf>>) -> io::Result<()> {
         // A poisoned lock holds whole values all the same: each is replaced in one assignment.
         let mut armed = self.armed.lock().unwrap_or_else(PoisonError::into_inner);
+        // A watch is replaced together with its queue, and with what was not read from it yet.
+        // When a signal follows anyway that is no loss; otherwise the files themselves tell.
+        let changed = paths.is_some() && stamps_of(&armed.paths) != armed.stamps;
         let paths = paths.unwrap_or_else(|| armed.paths.clone());
+        let stamps = stamps_of(&paths);
         let ways = Ways::to(&paths);
         let shared = Arc::downgrade(self);
         let interest = ways.clone();
@@ -152,12 +159,27 @@ impl Shared {
         .map_err(io::Error::other)?;
         ways.watch(|directory| watcher.watch(directory, RecursiveMode::NonRecursive))?;
         // A swap before its directory was watched: this watch leads elsewhere, so set another.
-        if Ways::to(&paths) != ways {
+        if changed || Ways::to(&paths) != ways {
             self.raw.notify_one();
         }
-        *armed = Armed { paths, _watcher: Some(watcher) };
+        *armed = Armed { paths, stamps, _watcher: Some(watcher) };
         Ok(())
     }
+}
+
+/// Which file each path leads to, when it was written and how long it is; `None` for none.
+type Stamps = BTreeMap<PathBuf, Option<(u64, SystemTime, u64)>>;
+
+fn stamps_of(paths: &[PathBuf]) -> Stamps {
+    let files = paths.iter().flat_map(|path| match path.is_dir() {
+        true => policy_files(path),
+        false => vec![path.clone()],
+    });
+    let stamp = |file: &PathBuf| {
+        let metadata = std::fs::metadata(file).ok()?;
+        Some((metadata.ino(), metadata.modified().ok()?, metadata.len()))
+    };
+    files.map(|file| (file.clone(), stamp(&file))).collect()
 }
 
 /// The directories to watch, and what in each of them matters.
